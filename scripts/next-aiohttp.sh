@@ -27,6 +27,6 @@ fi
 "${pip[@]}" install --pre --upgrade --upgrade-strategy only-if-needed "$wanted"
 say "with aiohttp $("$venv/bin/python" -c 'import aiohttp; print(aiohttp.__version__)')"
 exec "$venv/bin/python" -m pytest --numprocesses="${JOBS:-3}" --dist=loadfile --no-loadscope-reorder \
-    tests/wire tests/proxy tests/tls tests/admin tests/library \
+    tests/wire tests/proxy tests/net tests/http tests/admin tests/library \
     tests/e2e/test_{backpressure,bodies,flood,leaving,messages,slow_clients,tls,too_many}.py \
     tests/e2e/test_websocket_suite.py "$@"

@@ -392,16 +392,74 @@ def test_no_circles() -> None:
     assert _circles(_graph()) == set()
 
 
-def _public_classes() -> Iterator[str]:
+def _classes() -> Iterator[ast.ClassDef]:
     for path in MODULES.values():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                yield node.name
+        yield from (
+            one for one in ast.parse(path.read_text()).body if isinstance(one, ast.ClassDef)
+        )
 
 
 def test_a_class_name_means_one_thing() -> None:
-    """No public class has the name of another."""
-    assert {name for name, times in Counter(_public_classes()).items() if times > 1} == TWICE
+    """No class has the name of another, with or without an underscore before it."""
+    times = Counter(one.name.strip("_") for one in _classes())
+    assert {name for name, number in times.items() if number > 1} == TWICE
+
+
+def _tuples_with_a_star(source: str) -> list[str]:
+    """Calls that spell out a tuple of arguments only to unpack it."""
+    return [
+        f"line {call.lineno}: {ast.unparse(call)}"
+        for call in ast.walk(ast.parse(source))
+        if isinstance(call, ast.Call)
+        for argument in call.args
+        if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple | ast.List)
+    ]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_arguments_are_not_unpacked_from_a_tuple_made_for_it(module: str) -> None:
+    """Many arguments are keywords or a record."""
+    assert _tuples_with_a_star(MODULES[module].read_text()) == []
+
+
+def _slots_without_a_value(of: ast.ClassDef) -> set[object]:
+    """Slots that neither the constructor sets, nor a method that it calls on the new object."""
+    methods = {one.name: one for one in of.body if isinstance(one, ast.FunctionDef)}
+    slots: set[object] = set()
+    for one in of.body:
+        if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__slots__":
+            slots |= {each.value for each in ast.walk(one.value) if isinstance(each, ast.Constant)}
+    left = ["__init__"] if slots and "__init__" in methods else []
+    seen: set[str] = set()
+    while left:
+        name = left.pop()
+        seen.add(name)
+        for node in ast.walk(methods[name]):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
+                if isinstance(node.ctx, ast.Store):
+                    slots.discard(node.attr)
+                elif node.attr in methods and node.attr not in seen:
+                    left.append(node.attr)
+    return slots if seen else set()
+
+
+def test_constructors_set_every_slot() -> None:
+    """No attribute of a new object is missing until a method happens to set it."""
+    found = {one.name: slots for one in _classes() if (slots := _slots_without_a_value(one))}
+    assert found == {}
+
+
+def test_the_checks_of_names_and_slots_bite() -> None:
+    """A tuple with a star and a slot that is set too late are each seen."""
+    assert _tuples_with_a_star("call(*(1, 2), key=3)")
+    assert not _tuples_with_a_star("call(*numbers)")
+    late = "class A:\n __slots__ = ('a',)\n def __init__(self): {}\n def start(self): self.a = 1"
+    (bad,) = ast.parse(late.format("pass")).body
+    (good,) = ast.parse(late.format("self.start()")).body
+    assert isinstance(bad, ast.ClassDef)
+    assert isinstance(good, ast.ClassDef)
+    assert _slots_without_a_value(bad) == {"a"}
+    assert _slots_without_a_value(good) == set()
 
 
 STARTS: Final = {"tests.processes": "gateway.__main__"}

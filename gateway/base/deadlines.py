@@ -22,7 +22,7 @@ class Expiring(Protocol):
     due: float
 
     def expire(self) -> None:
-        """Called once the loop's time is past `due`; must set `due` anew."""
+        """Called once the loop's time is past `due`; must set `due` again."""
 
 
 class ExpiringSet(Sized, Iterable[Expiring], Protocol):
@@ -33,7 +33,7 @@ class Watch:
     """Looks after the items of a collection, as long as it has any.
 
     Args:
-        items: looked at anew each time.
+        items: iterated again each time.
         shortest: the shortest limit that items may have, in seconds.
     """
 

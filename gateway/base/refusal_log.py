@@ -34,7 +34,7 @@ class Refusals:
         """Record one refusal."""
         if self._timer is None:
             self._log.warning("%s", self._what)
-            self._tell_later()
+            self._log_later()
         else:
             self._count += 1
 
@@ -42,16 +42,16 @@ class Refusals:
         """Log what is still unreported, and stop."""
         if self._timer is not None:
             self._timer.cancel()
-            self._tell()
+            self._log_count()
 
-    def _tell_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._minute_is_over)
+    def _log_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TELL_AGAIN_S, self._log_after_a_minute)
 
-    def _minute_is_over(self) -> None:
-        if self._tell():
-            self._tell_later()
+    def _log_after_a_minute(self) -> None:
+        if self._log_count():
+            self._log_later()
 
-    def _tell(self) -> bool:
+    def _log_count(self) -> bool:
         """Log how many there were; returns False if there were none."""
         self._timer = None
         count, self._count = self._count, 0

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gateway.config.values.address import Address
 
 
-class Once(argparse.Action):
+class StoreOnce(argparse.Action):
     """Stores an option and refuses a second one: argparse would silently keep the last."""
 
     def __call__(

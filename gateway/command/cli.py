@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
-from gateway.command.arguments import Once, address
+from gateway.command.arguments import StoreOnce, address
 from gateway.command.preload import preload
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 for success, 1 for failure, 2 for an invalid command line.
     """
     _take_standard_files()
-    _let_print_anything()
+    _escape_unprintable()
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_FAILED
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     """Reports misuse with the mistake and where to look, instead of the whole usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -94,7 +94,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _ArgumentParser(
         prog="sluice", description="A rate-limiting reverse-proxy gateway.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"sluice {gateway.__version__}")
@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     health = commands.add_parser("healthcheck", help="check whether a running gateway is ready")
     where = health.add_mutually_exclusive_group()
     text = "the configuration that the gateway runs with"
-    where.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=text)
+    where.add_argument("-c", "--config", action=StoreOnce, type=Path, metavar="FILE", help=text)
     text = f"the gateway's admin listener (default: {DEFAULT_ADMIN})"
     where.add_argument("--admin", type=address, metavar="HOST:PORT", help=text)
     health.set_defaults(command=_healthcheck)
@@ -155,7 +155,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
     text = "the same as FILE"
-    either.add_argument("-c", "--config", action=Once, type=Path, metavar="FILE", help=text)
+    either.add_argument("-c", "--config", action=StoreOnce, type=Path, metavar="FILE", help=text)
 
 
 def _config(options: argparse.Namespace) -> Path:
@@ -200,7 +200,7 @@ def _run(options: argparse.Namespace) -> int:
 def _get_ready() -> None:
     """Prepare the process for serving; every process that serves does this."""
     _allow_open_files()
-    _quieten_grpc()
+    _silence_grpc_log()
     _import("gateway.wiring.gateway")
 
 
@@ -224,7 +224,7 @@ def _take_standard_files() -> None:
     os.close(number)
 
 
-def _let_print_anything() -> None:
+def _escape_unprintable() -> None:
     """Print characters that the terminal cannot encode, such as bytes of a path, as escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -238,7 +238,7 @@ def _allow_open_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _quieten_grpc() -> None:
+def _silence_grpc_log() -> None:
     """Silence the log that gRPC's library writes to stderr, unless the environment asks for it.
 
     It writes a line for each failed handshake and an error for each name that no certificate has,

@@ -79,7 +79,7 @@ class EnvoyDescriptorConfig:
         quota: whether it refuses only together with all other quotas of a request.
         shared: whether all values like `value` have one count.
         metadata: data for other filters.
-        told: its other keys, each with its position.
+        other_keys: its other keys, each with its position.
         place: where its key is written.
     """
 
@@ -91,7 +91,7 @@ class EnvoyDescriptorConfig:
     quota: bool
     shared: bool
     metadata: Mapping[str, Any]
-    told: tuple[tuple[str, FilePlace], ...]
+    other_keys: tuple[tuple[str, FilePlace], ...]
     place: FilePlace
 
 
@@ -161,7 +161,7 @@ def _descriptor(reading: Reading, node: MappingNode) -> EnvoyDescriptorConfig:
         message = "share_threshold requires a value with a *"
         hint = "add a *, for example value: files/*; or remove it"
         reading.wrong(node.members["share_threshold"].key, message, hint)
-    told = [
+    other_keys = [
         (name, node.members[name].key)
         for name in UNTRANSLATED
         if name in node.members and reading.switch(node.members[name].node)
@@ -175,7 +175,7 @@ def _descriptor(reading: Reading, node: MappingNode) -> EnvoyDescriptorConfig:
         reading.switch(member(node, "quota_mode")),
         shared,
         _metadata(reading, member(node, "metadata")),
-        tuple(told),
+        tuple(other_keys),
         place,
     )
 

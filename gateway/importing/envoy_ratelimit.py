@@ -35,19 +35,19 @@ _NO_EQUAL: Final = {
 }
 
 
-class _Note(NamedTuple):
+class _Difference(NamedTuple):
     """A difference between the two configurations."""
 
     place: FilePlace
     message: str
 
 
-class _Rule(NamedTuple):
+class _ImportedRule(NamedTuple):
     """A rule of the listener: its keys after `match`, as written, and the comments above it."""
 
     match: tuple[tuple[str, str], ...]
     fields: tuple[tuple[str, str], ...]
-    notes: tuple[_Note, ...]
+    notes: tuple[_Difference, ...]
 
 
 def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
@@ -70,7 +70,7 @@ def import_envoy_ratelimit(sources: Sequence[Source]) -> Imported:
     text += "      domains:\n"
     for name, found in rules.items():
         text += f"{' ' * (INDENT - 2)}{quoted(name)}:\n{''.join(map(_written, found))}"
-    return Imported(text, in_order([*of_files, *_told(notes)]))
+    return Imported(text, in_order([*of_files, *_merge_differences(notes)]))
 
 
 def _head(files: Sequence[str]) -> str:
@@ -87,7 +87,7 @@ def _head(files: Sequence[str]) -> str:
     )
 
 
-def _rules_of(domain: EnvoyDomainConfig) -> Iterator[_Rule]:
+def _rules_of(domain: EnvoyDomainConfig) -> Iterator[_ImportedRule]:
     named = {each.limit.name for each in _all(domain.descriptors) if each.limit and each.limit.name}
     yield from _rules(domain.descriptors, (), named)
 
@@ -102,7 +102,7 @@ def _rules(
     descriptors: Sequence[EnvoyDescriptorConfig],
     above: tuple[EnvoyDescriptorConfig, ...],
     named: set[str],
-) -> Iterator[_Rule]:
+) -> Iterator[_ImportedRule]:
     """Yield rules for the descriptors of one level and all below, in order."""
     # A lone * matches everything after it; a descriptor without a value comes last.
     takers: dict[str, int] = {}
@@ -118,14 +118,14 @@ def _rules(
                 f"{first.place.line} matches first"
             )
             # There is no rule to attach this note to.
-            yield _Rule((), (), (_Note(each.place, message),))
+            yield _ImportedRule((), (), (_Difference(each.place, message),))
             continue
         path = (*above, each)
-        notes = tuple(_notes(path, named))
+        notes = tuple(_differences(path, named))
         if each.limit is not None or not each.children:
-            yield _Rule(_match(path), tuple(_fields(path, named)), notes)
+            yield _ImportedRule(_match(path), tuple(_fields(path, named)), notes)
         elif notes:
-            yield _Rule((), (), notes)
+            yield _ImportedRule((), (), notes)
         yield from _rules(each.children, path, named)
 
 
@@ -177,13 +177,15 @@ def _shared(path: Sequence[EnvoyDescriptorConfig]) -> tuple[list[str], list[str]
     return [key for key in dict.fromkeys(wild) if key not in apart], list(dict.fromkeys(wild))
 
 
-def _notes(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[_Note]:
+def _differences(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[_Difference]:
     """Yield the differences of a descriptor."""
     each = path[-1]
-    for name, place in each.told:
-        yield _Note(place, _NO_EQUAL[name])
+    for name, place in each.other_keys:
+        yield _Difference(place, _NO_EQUAL[name])
     if "*" in each.key:
-        yield _Note(each.place, "a * in a key is literal here, and does not stand for any text")
+        yield _Difference(
+            each.place, "a * in a key is literal here, and does not stand for any text"
+        )
     limit = each.limit
     if limit is None:
         return
@@ -191,20 +193,22 @@ def _notes(path: Sequence[EnvoyDescriptorConfig], named: set[str]) -> Iterator[_
         message = (
             f"{limit.requests} per {limit.unit} is more than can be counted here: {_count(limit)}"
         )
-        yield _Note(limit.place, message)
+        yield _Difference(limit.place, message)
     for name, place in limit.replaces:
         if name not in named:
-            yield _Note(place, f"no limit of this domain is named {name!r}, so it replaces nothing")
+            yield _Difference(
+                place, f"no limit of this domain is named {name!r}, so it replaces nothing"
+            )
     shared, _ = _shared(path)
     mixed = [one.key for one in path if one.shared and one.key not in shared]
     for key in dict.fromkeys(mixed):
         message = (
             f"share_threshold of {key!r} is ignored: the key occurs twice here, once without it"
         )
-        yield _Note(each.place, message)
+        yield _Difference(each.place, message)
 
 
-def _written(rule: _Rule) -> str:
+def _written(rule: _ImportedRule) -> str:
     """Return the lines of a rule."""
     text = "".join(comment(note.message, INDENT) for note in rule.notes)
     if not rule.match:
@@ -220,13 +224,13 @@ def _written(rule: _Rule) -> str:
     return text + f"{' ' * INDENT}- " + f"{' ' * (INDENT + 2)}".join(lines)
 
 
-def _told(notes: Sequence[_Note]) -> list[Problem]:
+def _merge_differences(notes: Sequence[_Difference]) -> list[Problem]:
     """Return notes for people: each once, at its first position, with the lines of the others."""
     places: dict[str, list[FilePlace]] = {}
     for note in notes:
         places.setdefault(note.message, []).append(note.place)
-    told = [found[0].problem(message, _also(found)) for message, found in places.items()]
-    return in_order(told)
+    other_keys = [found[0].problem(message, _also(found)) for message, found in places.items()]
+    return in_order(other_keys)
 
 
 def _also(places: Sequence[FilePlace]) -> str:

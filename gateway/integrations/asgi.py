@@ -61,7 +61,7 @@ class LimitMiddleware:
         if len(headers) < len(scope["headers"]):
             # A framework such as Django may treat them as the field that is counted by.
             scope = {**scope, "headers": headers}
-        client = _Client(receive)
+        client = _ClientMessages(receive)
         try:
             fields, answer, slot = await self._guard.admit(_head(scope), client.hold)
             if answer is None:
@@ -81,7 +81,7 @@ class _ClientLeft(Exception):
     """The client has left."""
 
 
-class _Client:
+class _ClientMessages:
     """Messages of a client, read ahead while its request waits, to notice if it leaves.
 
     It reads one message at a time, and none after a piece of an unfinished body: everything read
@@ -185,7 +185,7 @@ async def _answer(send: Send, answer: Answer, kind: str) -> None:
     await send({"type": f"{kind}.body", "body": answer.body})
 
 
-async def _deny(scope: Scope, client: _Client, send: Send, answer: Answer) -> None:
+async def _deny(scope: Scope, client: _ClientMessages, send: Send, answer: Answer) -> None:
     """Refuse a handshake, with a normal response if the server supports that."""
     await client.receive()  # "websocket.connect" comes before anything may be sent
     if _DENIAL in (scope.get("extensions") or {}):

@@ -28,11 +28,11 @@ from gateway.http.answer import (
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 from gateway.limiter.decider import Outcome, refused_key, refusing_rule
-from gateway.limiter.plan import CompiledPolicy, Missing, Plan
+from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
 from gateway.limits.decision import Verdict
 from gateway.routing import fields
 from gateway.routing.client_address import ClientAddress
-from gateway.routing.forwarding import tells_origin
+from gateway.routing.forwarding import is_origin_field
 from gateway.routing.host import normal_host
 from gateway.routing.spelling import headers_of, is_misspelled, reserved_name, spellings_of
 from gateway.routing.table import Pattern, RouteTable
@@ -120,12 +120,12 @@ class _View:
         return self._head.headers
 
 
-class _Route(NamedTuple):
+class _GuardedRoute(NamedTuple):
     plan: Plan
     fields: LimitFields
 
 
-async def _until_then(turn: Coroutine[Any, Any, Outcome]) -> Outcome:
+async def _await_turn(turn: Coroutine[Any, Any, Outcome]) -> Outcome:
     return await turn
 
 
@@ -147,8 +147,8 @@ class Guard:
         self._limiter = limiter
         config = limiter.config
         self._addresses = ClientAddress(config.trusted_proxies, config.ipv6_prefix)
-        self._everywhere: _Route | None = None
-        self._table: RouteTable[_Route] | None = None
+        self._everywhere: _GuardedRoute | None = None
+        self._table: RouteTable[_GuardedRoute] | None = None
         if isinstance(policies, Mapping):
             self._table = RouteTable(
                 [(_pattern(text), self._route(text, names)) for text, names in policies.items()]
@@ -172,14 +172,14 @@ class Guard:
     def _look_at_name(self, name: bytes) -> bool:
         plain = reserved_name(name)
         return is_misspelled(name, self._reserved) or (
-            plain != name.lower() and tells_origin(plain.decode("latin-1"))
+            plain != name.lower() and is_origin_field(plain.decode("latin-1"))
         )
 
-    def _route(self, name: str, names: Names) -> _Route:
+    def _route(self, name: str, names: Names) -> _GuardedRoute:
         plan = self._limiter.plan(" ".join(name.split()), names)
-        return _Route(plan, LimitFields(plan.rules))
+        return _GuardedRoute(plan, LimitFields(plan.rules))
 
-    async def admit(self, head: Head, hold: Hold = _until_then) -> GuardVerdict:
+    async def admit(self, head: Head, hold: Hold = _await_turn) -> GuardVerdict:
         """Decide on a request; if it may wait, return when its turn has come.
 
         Args:
@@ -209,7 +209,7 @@ class Guard:
             for policy in route.plan.policies:
                 policy.metrics.skipped += 1
             return _FREE
-        if isinstance(question, Missing):
+        if isinstance(question, MissingKey):
             question.policy.metrics.refused += 1
             raise BadRequestError(question.title)
         asker = self._limiter.asker

@@ -28,7 +28,7 @@ LOOK_US: Final = 50_000
 """How often to check for a free slot: a release by another process sends no notification."""
 
 
-class NumbersReader(Protocol):
+class OverridesReader(Protocol):
     """Keeps the overrides by key up to date in the background."""
 
     async def start(self) -> None:
@@ -46,7 +46,7 @@ class Asker:
         reader: keeps the overrides by key up to date, likewise; None if there are none.
     """
 
-    def __init__(self, decider: Decider, reader: NumbersReader | None = None) -> None:
+    def __init__(self, decider: Decider, reader: OverridesReader | None = None) -> None:
         self._decider = decider
         self._reader = reader
         self._lines = CallerLines()
@@ -151,7 +151,7 @@ class Asker:
         """Wait for policies of which at least one has no queue."""
         name = (question, key)
         try:
-            async with asyncio.timeout_at(patience.due), self._lines.stand(name):
+            async with asyncio.timeout_at(patience.due), self._lines.wait_in_line(name):
                 while True:
                     if self._is_closed:
                         raise RuntimeError("the limiter was closed")

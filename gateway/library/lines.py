@@ -52,7 +52,7 @@ class CallerLines:
         return sum(map(len, self._lines.values()))
 
     @asynccontextmanager
-    async def stand(self, name: Hashable) -> AsyncIterator[None]:
+    async def wait_in_line(self, name: Hashable) -> AsyncIterator[None]:
         """Come to the front of the line, and leave it afterwards."""
         line = self._lines.setdefault(name, OrderedDict())
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()

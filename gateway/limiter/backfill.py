@@ -88,22 +88,22 @@ class Backfill:
         try:
             while shard.is_in_use and name in self._fallback.unreported:
                 if shard.has_failed:
-                    await self._patience(self._telling[name])
+                    await self._timeout(self._telling[name])
                 # Let requests run in between, however many keys clients have chosen.
                 await asyncio.sleep(0)
                 if shard.is_in_use:
-                    await self._tell_some(shard, name)
+                    await self._report_some(shard, name)
         finally:
             del self._telling[name]
 
-    async def _patience(self, is_well: asyncio.Event) -> None:
+    async def _timeout(self, is_well: asyncio.Event) -> None:
         is_well.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROBE_AFTER_US / US):
                 await is_well.wait()
 
-    async def _tell_some(self, shard: Shard, name: Hashable) -> None:
-        asked = self._fallback.looks(name)
+    async def _report_some(self, shard: Shard, name: Hashable) -> None:
+        asked = self._fallback.probes(name)
         if not asked:
             return
         try:

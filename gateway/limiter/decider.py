@@ -130,9 +130,9 @@ class Decider:
         self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
         terms = tuple(terms)
-        self._near: LocalDecider | None = None
+        self._local: LocalDecider | None = None
         if terms and self._immediate is None:
-            self._near = LocalDecider(
+            self._local = LocalDecider(
                 terms,
                 self._ask,
                 self._send,
@@ -164,15 +164,14 @@ class Decider:
 
     async def aclose(self) -> None:
         """Finish what is in flight and close the store, even if cancelled meanwhile."""
-        self._is_closing = True
         self.waiting.close()
         self._backfill.close()
         try:
             await self._shards.aclose()
             await self._watching.finish(0)
             await self.holding.finish(0)
-            if self._near is not None:
-                self._near.close()
+            if self._local is not None:
+                self._local.close()
                 await asyncio.sleep(0)  # Sends what was asked in this turn.
                 # Asks in flight may still bring tokens, which are returned immediately.
                 await self._tasks.finish(1)
@@ -196,7 +195,7 @@ class Decider:
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
         # Only the store knows what is owed.
-        near = None if ask.max_wait_us == DEBIT else self._near
+        near = None if ask.max_wait_us == DEBIT else self._local
         pending = Pending(ask, rules) if near is None else near.decide(ask, rules)
         if isinstance(pending, Outcome):
             return pending
@@ -265,12 +264,12 @@ class Decider:
                 verdicts = await self._within_deadline(asks)
         except StoreError as error:
             self._shards.failed(shard, error, asks[0])
-            self._lose(batch)
+            self._fail_batch(batch)
             self._backfill.tell()
             return
         except asyncio.CancelledError:
             # The gateway stops; the requests that wait still need an outcome.
-            self._lose(batch)
+            self._fail_batch(batch)
             raise
         self._shards.succeeded(shard, asks, verdicts)
         now_us = self._clock()
@@ -294,7 +293,7 @@ class Decider:
             verdicts = await self._within_deadline(reports + asks)
         return verdicts[len(reports) :]
 
-    def _lose(self, batch: list[Pending]) -> None:
+    def _fail_batch(self, batch: list[Pending]) -> None:
         for pending in batch:
             if not pending.is_abandoned:
                 pending.lost(self._decide_alone)
@@ -360,9 +359,9 @@ class Decider:
         """Undo an allowed outcome, since the request is not made. Debits cannot be undone."""
         if outcome.ask.max_wait_us == DEBIT:
             return
-        if outcome.near and self._near is not None:
+        if outcome.near and self._local is not None:
             outcome, taken = split(outcome)
-            self._near.put_back(taken, outcome.ask.cost)
+            self._local.put_back(taken, outcome.ask.cost)
             if not outcome.rules:
                 return
         if outcome.alone:

@@ -56,8 +56,8 @@ class Fallback:
         self._remembers = remembers
         self._clock = clock
         self._calendar_clock = calendar_clock
-        remedy = "it has the counts of this gateway while its store is away"
-        self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, remedy=remedy)
+        advice = "it has the counts of this gateway while the store is unavailable"
+        self._counts = MemoryStore(clock=clock, calendar_clock=calendar_clock, advice=advice)
         self._unreported: dict[Hashable, Unreported] = {}
         self._answers: dict[Key, tuple[Decision, int]] = {}
         self._older_answers: dict[Key, tuple[Decision, int]] = {}
@@ -150,7 +150,7 @@ class Fallback:
         """The shards of the store that lack some admissions."""
         return self._unreported
 
-    def looks(self, shard: Hashable) -> list[Ask]:
+    def probes(self, shard: Hashable) -> list[Ask]:
         """Return asks that test whether a shard answers, for the key reported to it next."""
         noted = self._unreported.get(shard, _NOTHING).first
         return [] if noted is None else [Ask(only(noted.limit), (noted.key,), 0, 0)]

@@ -20,7 +20,7 @@ class LocalPart(NamedTuple):
     decision: Decision
 
 
-class _Part(NamedTuple):
+class _RulePart(NamedTuple):
     rule: Rule
     limit: Limit
     key: str
@@ -28,7 +28,7 @@ class _Part(NamedTuple):
     is_near: bool
 
 
-def near_outcome(ask: Ask, rules: Sequence[Rule], taken: Sequence[LocalPart]) -> Outcome:
+def local_outcome(ask: Ask, rules: Sequence[Rule], taken: Sequence[LocalPart]) -> Outcome:
     """Return the outcome of what was decided here, if no store is asked."""
     verdict = combine(tuple(each.decision for each in taken))
     return _outcome(Outcome(verdict, (), None, False, ask), _sorted(rules, (), taken))
@@ -46,7 +46,7 @@ def join(far: Outcome, rules: Sequence[Rule], taken: Sequence[LocalPart]) -> Out
         return far
     # A policy with `on_store_error: open` has no decision while the store is unavailable.
     theirs = zip(far.rules, far.ask.limits, far.ask.keys, far.verdict.decisions, strict=False)
-    return _outcome(far, _sorted(rules, [_Part(*each, False) for each in theirs], taken))
+    return _outcome(far, _sorted(rules, [_RulePart(*each, False) for each in theirs], taken))
 
 
 def split(outcome: Outcome) -> tuple[Outcome, list[LocalPart]]:
@@ -56,23 +56,23 @@ def split(outcome: Outcome) -> tuple[Outcome, list[LocalPart]]:
     return far, [LocalPart(part.rule, part.key, part.decision) for part in parts if part.is_near]
 
 
-def _parts(outcome: Outcome) -> Iterator[_Part]:
+def _parts(outcome: Outcome) -> Iterator[_RulePart]:
     ask = outcome.ask
     pairs = zip(outcome.rules, ask.limits, ask.keys, outcome.verdict.decisions, strict=False)
     for place, (rule, limit, key, decision) in enumerate(pairs):
-        yield _Part(rule, limit, key, decision, place in outcome.near)
+        yield _RulePart(rule, limit, key, decision, place in outcome.near)
 
 
 def _sorted(
-    rules: Sequence[Rule], theirs: Sequence[_Part], taken: Sequence[LocalPart]
-) -> list[_Part]:
+    rules: Sequence[Rule], theirs: Sequence[_RulePart], taken: Sequence[LocalPart]
+) -> list[_RulePart]:
     """Return all parts in the order of the rules; a rule limited to a share is another object."""
-    ours = [_Part(rule, rule.limit, key, decision, True) for rule, key, decision in taken]
+    ours = [_RulePart(rule, rule.limit, key, decision, True) for rule, key, decision in taken]
     places = {rule.limit.scope: place for place, rule in enumerate(rules)}
     return sorted([*theirs, *ours], key=lambda part: places[part.limit.scope])
 
 
-def _outcome(whole: Outcome, parts: Sequence[_Part]) -> Outcome:
+def _outcome(whole: Outcome, parts: Sequence[_RulePart]) -> Outcome:
     return whole._replace(
         verdict=whole.verdict._replace(decisions=tuple(part.decision for part in parts)),
         rules=tuple(part.rule for part in parts),

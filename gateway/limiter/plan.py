@@ -18,7 +18,7 @@ from gateway.limits.throttlex import Numbers, limit_of, scope_of
 from gateway.observe.metrics import PolicyMetrics
 from gateway.routing.keys import SKIP, Key
 from gateway.routing.values import AMBIGUOUS
-from gateway.stores.base import Ask, Introduced
+from gateway.stores.base import Ask, DescribedAsk
 
 UNBOUNDED_WAIT_US: Final = 2**62
 """The bound of an ask that leaves the bound on waiting to each limit."""
@@ -84,7 +84,7 @@ class Rule(NamedTuple):
     word: str
 
 
-class Missing(NamedTuple):
+class MissingKey(NamedTuple):
     """A request that must not pass uncounted, but has no usable key.
 
     Attributes:
@@ -124,10 +124,10 @@ class Plan:
         names = ", ".join(policy.name for policy in self.policies)
         return f"<Plan of {len(self.rules)} limits: {names}>"
 
-    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | MissingKey | None:
         """Return the ask for the store, with the rules of its limits.
 
-        None if no rule counts this request; `Missing` if a rule must not let it pass uncounted.
+        None if no rule counts this request; `MissingKey` if a rule must not let it pass uncounted.
         """
         if self._single:
             key = self._key(request)  # type: ignore[misc]
@@ -147,7 +147,7 @@ class Plan:
             elif key is SKIP:
                 counts.append(0)
             else:
-                return Missing(rule.policy, rule.word, key is AMBIGUOUS)
+                return MissingKey(rule.policy, rule.word, key is AMBIGUOUS)
         if not keys:
             return None
         limits, rules = self._of(tuple(counts))
@@ -181,13 +181,13 @@ class ReportedPlan(Plan):
 
     __slots__ = ()
 
-    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | MissingKey | None:
         """See `Plan.ask`."""
         question = super().ask(request)
-        if question is None or isinstance(question, Missing):
+        if question is None or isinstance(question, MissingKey):
             return question
         ask, rules = question
-        introduced = Introduced(*ask)
+        introduced = DescribedAsk(*ask)
         agent = request.headers.get("User-Agent", "")
         about = f"{request.method} {request.host} {agent}"
         introduced.about = about.encode("utf-8", "surrogateescape")
@@ -203,10 +203,10 @@ class KeyedPlan(Plan):
         super().__init__(rules)
         self._keyed = KeyedRules()
 
-    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | Missing | None:
+    def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | MissingKey | None:
         """Return the ask for the store, with rules that have the numbers of the request's keys."""
         question = super().ask(request)
-        if question is None or isinstance(question, Missing):
+        if question is None or isinstance(question, MissingKey):
             return question
         return self._keyed.resolve(*question)
 

@@ -1,9 +1,9 @@
-"""Asks that report to a store what was admitted without it, and that look at what it has counted.
+"""Asks that report to a store what was admitted without it, and that probe what it has counted.
 
 A `report` may overdraw: like requests that wait for their turn, it is counted in the future, up to
-one period. So an excess is missing afterwards. Gateways that report allow for that. Gateways that
-ask strictly do not: to them, windows that are counted in the future would say nothing of the
-present one. Such limits are reported by `filled`, which counts no more than they hold.
+one period, so that the excess is missing later. Gateways with `consistency: eventual` allow for
+that. Strict gateways do not: counts in future windows would not affect the present one. Their
+limits are reported by `filled`, which counts no more than the limit holds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def filled(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
 
 
 def _waiting(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
-    # Others wait in its queue, so windows may be counted ahead already: this waits as they do.
+    # Requests in the queue may have been counted in future windows: this queues like them.
     size = min(-(-cost // MAX_PIECES), limit.burst)
     pieces = [size] * (cost // size) + [cost % size] * (cost % size > 0)
     asks = [Ask(only(limit), (key,), piece, limit.max_wait_us) for piece in pieces[:MAX_PIECES]]
@@ -47,7 +47,7 @@ def _waiting(limit: Limit, key: str, cost: int) -> tuple[Ask, ...]:
 
 @lru_cache(maxsize=4096)
 def _emptying(limit: Limit) -> Limit:
-    """Return the limit allowed to overdraw by as much as it holds, which uses up any rest."""
+    """Return the limit allowed to overdraw by its size, so that a report always fits."""
     burst_us = limit.burst * limit.period_us // limit.count
     return replace(limit, max_wait_us=burst_us + limit.period_us, count_refused=False)
 
@@ -57,9 +57,9 @@ def _counting_refused(limit: Limit) -> Limit:
     return replace(limit, count_refused=True)
 
 
-def look(limit: Limit, key: str, cost: int) -> Ask:
-    """Return the ask that looks whether a request may pass; it takes the cost if it may."""
-    # As overdrawing as a report, or the store would forgive what others have overdrawn.
+def probe_ask(limit: Limit, key: str, cost: int) -> Ask:
+    """Return the ask that probes whether a request may pass; it takes the cost if it may."""
+    # Overdrawing like a report, or the store would drop the overdraft of other reports.
     return Ask(only(_overdrawing(limit)), (key,), cost, 0)
 
 

@@ -2,7 +2,7 @@
 
 The store has reserved a turn for each request; they are held here until it comes. Requests with
 the same key form one queue with one timer. A request that leaves before its turn passes the turn to
-the next one, that one passes its own on, and so on; the turn left over is the last, and that one
+the next one, which passes its own on, and so on. So only the last turn is left over, and that one
 can be given back.
 """
 
@@ -22,8 +22,8 @@ from gateway.stores.base import Ask
 log = logging.getLogger(__name__)
 
 GRAIN_US = 1000
-"""uvloop's time is in whole milliseconds, rounded down. A turn computed from the present time could
-come too early by this much, so it is added."""
+"""uvloop's time is in whole milliseconds, rounded down. A turn computed from the current time could
+be this much too early, so it is added."""
 
 RELEASED_AT_ONCE: Final = 32
 """Requests released in one turn of the loop; thousands may be due when a window begins."""
@@ -33,7 +33,7 @@ _Name = tuple[str, str, bool]
 
 
 class _Turn(NamedTuple):
-    """What the store has reserved for one request of a queue.
+    """A reservation of the store for one request of a queue.
 
     Attributes:
         at_us: when the turn comes, by the loop's time.
@@ -71,7 +71,7 @@ class _Waiter:
 
 
 class _Run:
-    """Neighbours in a queue that can all exchange turns.
+    """Neighbours in a queue whose turns are interchangeable.
 
     They cost the same, and no other limit delays any of them beyond the first of their turns. So
     turns are not tied to waiters: the first in line has the first turn, and when a waiter leaves,
@@ -82,7 +82,7 @@ class _Run:
         cost: the cost of each.
         waiters: in order; as many as there are turns.
         turns: ascending.
-        earliest_us: when the last of them may pass as far as their other limits are concerned.
+        earliest_us: when the last of them may pass under their other limits.
         after: the run that follows.
         before: the run in front.
     """
@@ -249,7 +249,7 @@ class WaitingRoom:
         """Return when the turn has come, never before it.
 
         If the caller is cancelled, `give_back` receives the turn that is left over. Turns that this
-        gateway gave alone (`is_alone`) and those of the store have separate queues: a turn that
+        gateway reserved alone (`is_alone`) and turns of the store have separate queues: a turn that
         moved between them would be given back to the wrong one. `has_left` returns whether the
         caller is about to be cancelled.
         """

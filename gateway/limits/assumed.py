@@ -14,7 +14,7 @@ from gateway.limits.decision import DEBIT, Decision
 from gateway.limits.rate import NS_PER_US, Limit
 
 
-def assumed_state(limit: Limit, share: Limit, said: Decision, at_us: int) -> Any:
+def assumed_state(limit: Limit, share: Limit, decision: Decision, at_us: int) -> Any:
     """Return the state of a share that is used to the same proportion as the whole limit was.
 
     For a token bucket, `reset_us` is sufficient, including the turns of waiting requests. For a
@@ -23,13 +23,13 @@ def assumed_state(limit: Limit, share: Limit, said: Decision, at_us: int) -> Any
     Args:
         limit: the whole limit; not one of leases.
         share: the share that one gateway may spend.
-        said: the store's decision on the latest request of the key.
+        decision: the store's decision on the latest request of the key.
         at_us: when that was, on the clock of the algorithm.
     """
     if limit.algorithm == "token_bucket":
         # Burst and rate of a share are smaller by the same factor: it refills in the same time.
-        return (at_us + said.reset_us) * NS_PER_US
-    used = max(limit.burst - said.remaining, 0)
+        return (at_us + decision.reset_us) * NS_PER_US
+    used = max(limit.burst - decision.remaining, 0)
     used = -(-used * share.burst // limit.burst)
     if limit.algorithm == "fixed_window":
         return ALGORITHMS[limit.algorithm].spend(None, at_us, used, share, DEBIT)[0]

@@ -47,8 +47,8 @@ class Leased(NamedTuple):
 class Eventual(NamedTuple):
     """A gateway decides from the last known counts, and reports afterwards.
 
-    Each gateway enforces the limit on its own requests in any case. So until gateways have heard of
-    each other, up to the limit may pass for each of them.
+    Each gateway enforces the limit on its own requests. So until the reports have arrived, up to
+    the whole limit may pass on each gateway.
 
     Attributes:
         interval_us: how long admissions are collected before they are reported.

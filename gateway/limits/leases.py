@@ -29,7 +29,7 @@ def spend(
 ) -> tuple[State, int, int]:
     """Spend the cost of a request if allowed; arguments and result as in `token_bucket.spend`."""
     capacity = limit.count
-    last_id, *held = _put_right(state, now_us, limit) if state is not None else (0,)
+    last_id, *held = _repair(state, now_us, limit) if state is not None else (0,)
     lacking = sum(held[2::3]) + cost - capacity
     retry_after_us = 0
     if cost > capacity:
@@ -87,7 +87,7 @@ def expires_us(state: State, limit: Limit) -> int:
     return max(state[0] + 1, *state[2::3]) if len(state) > 1 else state[0] + 1
 
 
-def _put_right(state: State, now_us: int, limit: Limit) -> State:
+def _repair(state: State, now_us: int, limit: Limit) -> State:
     """Return the state without expired leases.
 
     If the clock went back, or leases became shorter, no slot is held for longer than a lease.

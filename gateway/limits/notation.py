@@ -15,7 +15,7 @@ months of a calendar (fixed windows), and `50 at once` counts what is in flight 
 two imply their algorithm.
 
 Spaces between words are optional; everything else is strict, because a misread limit would be
-noticed only in production. This module converts text to values and back; `gateway.limits.rate`
+noticed only in production. This module converts text to values; `gateway.limits.rate`
 defines what they mean.
 """
 
@@ -122,31 +122,6 @@ def _hint_for_the_line(error: LimitSyntaxError) -> str:
         return f"use a list for several limits: limits: [{', '.join(lines)}]"
     line = reworded(error.text, _reads)
     return f"write {line}" if line else ""
-
-
-def format_limit(parsed: ParsedLimit) -> str:
-    """Write a limit in its shortest canonical form; `parse_limit` reads it back."""
-    limit = parsed.limit
-    if limit.algorithm == "concurrency":
-        text = f"{limit.count} at once"
-    elif limit.calendar:
-        text = f"{limit.count}/{limit.calendar} in {limit.zone}"
-    else:
-        text = f"{limit.count}/{format_period(limit.period_us)}"
-    if limit.burst != limit.count:
-        text += f" burst {limit.burst}"
-    if parsed.per != ("ip",):
-        text += f" per {'+'.join(parsed.per)}"
-    return text
-
-
-def format_period(period_us: int) -> str:
-    """Write a period in the largest unit with a whole number: `1s` as `s`, `300s` as `5m`."""
-    for unit in ("d", "h", "m", "s", "ms"):
-        number, rest = divmod(period_us, UNITS[unit])
-        if number and not rest:
-            return unit if number == 1 else f"{number}{unit}"
-    raise ValueError(f"a period must be whole milliseconds, not {period_us} us")
 
 
 class _Line(Cursor):

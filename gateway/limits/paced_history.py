@@ -43,7 +43,7 @@ def spend(
 ) -> tuple[State, int, int]:
     """Spend the cost of a request if allowed; arguments and result as in `token_bucket.spend`."""
     burst = limit.burst
-    dropped, times = _put_right(state, now_us, limit)
+    dropped, times = _repair(state, now_us, limit)
     lacking = len(times) + cost - burst
     wait_us, retry_after_us = 0, 0
     if max_wait_us == DEBIT:
@@ -104,7 +104,7 @@ def expires_us(state: State, limit: Limit) -> int:
     return state[-1] + window_us(limit) + 1 if len(state) > 1 else 0
 
 
-def _put_right(state: State | None, now_us: int, limit: Limit) -> tuple[int, State]:
+def _repair(state: State | None, now_us: int, limit: Limit) -> tuple[int, State]:
     """Return the latest dropped time, and the history without times that have left the window.
 
     If the clock went back, no time counts for longer than a window and a full queue; if the limit

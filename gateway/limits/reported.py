@@ -81,7 +81,7 @@ class History:
     def record(self, at_us: int, now_us: int, limit: Limit) -> None:
         """See `Reported.record`."""
         times, window = self._times, window_us(limit)
-        self._pull_back(now_us + FURTHEST_US)
+        self._clamp_future(now_us + FURTHEST_US)
         if len(times) == self._first or at_us >= times[-1]:
             times.append(at_us)
         else:
@@ -94,7 +94,7 @@ class History:
         if kept >= limit.burst:
             self.next_us = max(now_us, times[-1]) + interval_us(limit)
 
-    def _pull_back(self, furthest_us: int) -> None:
+    def _clamp_future(self, furthest_us: int) -> None:
         """Bring times that are too far ahead within reach, as after the clock went back."""
         times = self._times
         if len(self) and times[-1] > furthest_us:

@@ -40,12 +40,12 @@ class Sharing(NamedTuple):
 
     Attributes:
         is_on: whether there may be any, now or later.
-        elders: the ids of the processes that use it now and that this process replaces.
+        predecessors: the ids of the processes that use it now and that this process replaces.
         handover: sockets that this process inherits; None for none.
     """
 
     is_on: bool = False
-    elders: frozenset[int] = frozenset()
+    predecessors: frozenset[int] = frozenset()
     handover: Handover | None = None
 
     @property
@@ -54,9 +54,9 @@ class Sharing(NamedTuple):
         return self.handover is not None and self.handover.is_pending
 
     @property
-    def has_elders(self) -> bool:
+    def has_predecessors(self) -> bool:
         """Return whether a process that this one replaces still runs."""
-        return any(map(_runs, self.elders))
+        return any(map(_runs, self.predecessors))
 
 
 ALONE: Final = Sharing()
@@ -146,7 +146,7 @@ def bound_shared(
     """
     if not sharing.is_on:
         return bound(family, place)
-    if not sharing.has_elders:
+    if not sharing.has_predecessors:
         place = untaken(family, place)
     return bound(family, place, shares_port=True)
 
@@ -219,10 +219,10 @@ class SocketFile(NamedTuple):
 def bound_file(
     address: UnixAddress,
     mode: int | None,
-    elders: frozenset[int] = frozenset(),
+    predecessors: frozenset[int] = frozenset(),
     handover: Handover | None = None,
 ) -> tuple[socket.socket, SocketFile]:
-    """Return a socket with a file, which may replace an unused one or that of an elder.
+    """Return a socket with a file, which may replace an unused one or that of a predecessor.
 
     If the socket is inherited, its file stays.
 
@@ -231,7 +231,7 @@ def bound_file(
     Args:
         address: the path of the file.
         mode: who may connect; None for the umask. A service manager sets that of its files.
-        elders: as in `Sharing`.
+        predecessors: as in `Sharing`.
         handover: as in `Sharing`.
 
     Raises:
@@ -241,8 +241,8 @@ def bound_file(
         inherited, _ = handover.take([unix_place(address.path)])
         if inherited:
             return inherited[0], _inherited_file(inherited[0], address, mode, handover)
-    is_elders = _clear(Path(address.path), elders)
-    first = _name_beside(address) if is_elders else address
+    is_predecessors = _clear(Path(address.path), predecessors)
+    first = _name_beside(address) if is_predecessors else address
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         one.setblocking(False)
@@ -251,8 +251,8 @@ def bound_file(
             # No client can have connected yet.
             Path(first.path).chmod(mode)
         one.listen(BACKLOG)
-        # Clients find a listener at every moment of the handover from an elder.
-        file = renamed(first, address) if is_elders else _file_at(Path(address.path))
+        # Clients find a listener at every moment of the handover.
+        file = renamed(first, address) if is_predecessors else _file_at(Path(address.path))
     except OSError:
         one.close()
         raise
@@ -271,7 +271,7 @@ def _inherited_file(
     return file._replace(is_ours=handover.owns_inherited)
 
 
-def place_beside(address: UnixAddress, elders: frozenset[int]) -> UnixAddress:
+def place_beside(address: UnixAddress, predecessors: frozenset[int]) -> UnixAddress:
     """Return a temporary path for a socket's file, which `renamed` moves into place; blocks.
 
     For libraries that create the file themselves, do not report why they cannot, and remove the
@@ -280,7 +280,7 @@ def place_beside(address: UnixAddress, elders: frozenset[int]) -> UnixAddress:
     Raises:
         OSError: the file cannot be created.
     """
-    _clear(Path(address.path), elders)
+    _clear(Path(address.path), predecessors)
     beside = _name_beside(address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.bind(beside.path)
@@ -313,8 +313,8 @@ def _file_at(path: Path) -> SocketFile:
     return SocketFile(str(path), *identity_of(path))
 
 
-def _clear(path: Path, elders: frozenset[int]) -> bool:
-    """Remove an unused socket's file; returns whether an elder listens on it.
+def _clear(path: Path, predecessors: frozenset[int]) -> bool:
+    """Remove an unused socket's file; return whether a predecessor listens on it.
 
     Raises:
         OSError: another process listens on it, or it is not a socket.
@@ -339,7 +339,7 @@ def _clear(path: Path, elders: frozenset[int]) -> bool:
             if error.errno not in {errno.EAGAIN, errno.EPROTOTYPE}:
                 raise
         else:
-            if elders and _listener(probe) in {*elders, None}:
+            if predecessors and _listener(probe) in {*predecessors, None}:
                 return True
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 

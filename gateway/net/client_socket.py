@@ -1,4 +1,4 @@
-"""What is done to the sockets of clients, beside reading and writing."""
+"""Operations on clients' sockets besides reading and writing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def set_options(transport: asyncio.BaseTransport) -> None:
 
 
 def end_writing(transport: asyncio.Transport) -> None:
-    """Let a client know that nothing more will be sent, if that can be said without closing."""
+    """Signal the end of sending to a client, if the transport can do this without closing."""
     if transport.can_write_eof():
-        # The client may have reset the connection, which the transport tells a turn later.
+        # The client may have reset the connection, which the transport reports a turn later.
         with suppress(OSError):
             transport.write_eof()

@@ -48,16 +48,16 @@ class Announcement(NamedTuple):
     Attributes:
         sockets: the descriptors that it inherits.
         channel: the descriptor of the connection to its predecessor; None if it has none.
-        elders: the ids of the processes of its predecessor.
+        predecessors: the ids of the processes of its predecessor.
     """
 
     sockets: tuple[Announced, ...] = ()
     channel: int | None = None
-    elders: frozenset[int] = frozenset()
+    predecessors: frozenset[int] = frozenset()
 
     def to_text(self) -> str:
         """Return the value of `UPGRADE` that announces this."""
-        return json.dumps([self.channel, sorted(self.elders), self.sockets])
+        return json.dumps([self.channel, sorted(self.predecessors), self.sockets])
 
 
 def announcement(variables: Mapping[str, str], pid: int) -> Announcement:
@@ -71,9 +71,9 @@ def announcement(variables: Mapping[str, str], pid: int) -> Announcement:
         GatewayError: a variable has not the form that it must have.
     """
     if UPGRADE in variables:
-        channel, elders, sockets = json.loads(variables[UPGRADE])
+        channel, predecessors, sockets = json.loads(variables[UPGRADE])
         announced = tuple(Announced(*one) for one in sockets)
-        return Announcement(announced, channel, frozenset(elders))
+        return Announcement(announced, channel, frozenset(predecessors))
     if variables.get(LISTEN_PID) != str(pid):
         return Announcement()
     count = variables.get(LISTEN_FDS, "")

@@ -37,7 +37,7 @@ def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> 
         shown = f"ss -ltnp 'sport = :{address.port}' shows the process"
         hint = f"{shown}; or choose another port"
         if path == ADMIN:
-            # Few who start a second gateway know of this listener: it needs no configuration.
+            # This listener needs no configuration, so few expect it in a second gateway.
             other = Address(address.host, address.port + 1 if address.port < MAX_PORT else 9901)
             hint = f"set admin: off, or use another port: admin: {other}; {shown}"
         return StartError(path, f"{address} is already in use", hint)

@@ -38,7 +38,6 @@ from gateway.proxy.step import (
     UPLOAD,
     WHOLE,
     Pause,
-    SendReply,
     Step,
 )
 from gateway.proxy.tunnel import Tunnel
@@ -104,7 +103,7 @@ class Driver:
         exchange = Exchange(request, self)
         if (
             self.is_draining
-            or connection.is_closing
+            or connection.is_last
             or (message.upgrade and not (asks_for_websocket(request) and connection.is_waiting))
         ):
             exchange.keeps_alive = False
@@ -189,10 +188,10 @@ class Driver:
                 send_whole(exchange)
                 exchange.release()
                 self._finish(exchange)
+            elif isinstance(step, Answer):
+                self._reply(exchange, step)
             elif step is DONE:
                 self._finish(exchange)
-            elif isinstance(step, SendReply):
-                self._reply(exchange, step.answer)
             elif step is UPLOAD:
                 assert exchange.connection is not None
                 assert exchange.upload is not None
@@ -224,7 +223,7 @@ class Driver:
         connection = exchange.request.connection
         refusal = await self._gate.wait(ruling, outcome, lambda: connection.transport is None)
         if refusal is not None:
-            return SendReply(refusal)
+            return refusal
         return await self._go_on(exchange, exchange.forward())
 
     async def _go_on(self, exchange: Exchange, step: Step) -> Step:

@@ -31,7 +31,6 @@ from gateway.proxy.step import (
     UPLOAD,
     WHOLE,
     Pause,
-    SendReply,
     Step,
 )
 from gateway.proxy.upload import Upload, take_body
@@ -171,7 +170,7 @@ class Exchange:
         upstream = route.upstream
         if upstream is None:
             assert route.direct_response is not None
-            return SendReply(route.direct_response(request))
+            return route.direct_response(request)
         self._body, self._framing, self.upload = take_body(request, route, self._body)
         if request.message.upgrade and may_open_websocket(request, route):
             self._may_switch = True
@@ -259,7 +258,7 @@ class Exchange:
             return self._next()
         if route.intercepted is not None and answer.status in route.intercepted:
             self.give_up()
-            return SendReply(intercepted(answer.status, answer.head.fields))
+            return intercepted(answer.status, answer.head.fields)
         if answer.status == SWITCHED:
             return TUNNEL
         if answer.is_complete and not self.request.connection.writing_paused:

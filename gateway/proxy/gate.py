@@ -25,7 +25,7 @@ from gateway.limiter.decider import (
     without_queue,
 )
 from gateway.limiter.lease_keeper import HeldLease, leases_of
-from gateway.limiter.plan import CompiledPolicy, Missing, Plan
+from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
 from gateway.limits.decision import Verdict
 from gateway.proxy.client.request_parser import changed
 from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
@@ -34,7 +34,7 @@ from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.proxy.ruling import Ruling
 from gateway.routing.client_address import ClientAddress
-from gateway.routing.forwarding import read_story
+from gateway.routing.forwarding import read_proxy_report
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path
 from gateway.routing.table import RouteTable
@@ -105,11 +105,13 @@ class Gate:
 
     def _find_client(self, request: Request) -> None:
         """Find the client, and the scheme it used, of a request from a trusted proxy."""
-        story = request.story = read_story(self._addresses, request.client, request.headers)
-        if story is not None:
-            request.client = story.client
-            request.client_key = self._addresses.bucket(story.client)
-            request.scheme = story.scheme or request.scheme
+        report = request.report = read_proxy_report(
+            self._addresses, request.client, request.headers
+        )
+        if report is not None:
+            request.client = report.client
+            request.client_key = self._addresses.bucket(report.client)
+            request.scheme = report.scheme or request.scheme
 
     def find_route(self, request: Request) -> Route:
         """Read the request's target and find its route.
@@ -117,7 +119,7 @@ class Gate:
         Raises:
             BadRequestError: there is no target, or the request is ambiguous.
         """
-        if request.connection.is_trusted and request.story is None:
+        if request.connection.is_trusted and request.report is None:
             self._find_client(request)
         self._check_fields(request)
         request.read_target()
@@ -242,7 +244,7 @@ class Gate:
         if plan is None:
             return None
         question = plan.ask(request)
-        if question is None or isinstance(question, Missing):
+        if question is None or isinstance(question, MissingKey):
             self._uncounted(ruling, plan, question)
             return None
         return self._decider.decide(question[0], question[1])
@@ -338,7 +340,7 @@ class Gate:
         counters.wait_us += ruling.wait_us
         return None
 
-    def _uncounted(self, ruling: Ruling, plan: Plan, missing: Missing | None) -> None:
+    def _uncounted(self, ruling: Ruling, plan: Plan, missing: MissingKey | None) -> None:
         """Admit a request that has no key to be counted by, or refuse it."""
         if missing is None:
             ruling.decision = "skip"

@@ -14,7 +14,13 @@ from email.utils import formatdate
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gateway.routing.forwarding import ORIGIN_FIELDS, SCHEME_FIELDS, SCHEMES, TOLD_FIELDS, Story
+from gateway.routing.forwarding import (
+    ORIGIN_FIELDS,
+    SCHEME_FIELDS,
+    SCHEMES,
+    TOLD_FIELDS,
+    ProxyReport,
+)
 from gateway.routing.spelling import NOTHING_RESERVED, Reserved, is_misspelled, reserved_name
 
 Header = tuple[bytes, bytes]
@@ -124,7 +130,7 @@ class RequestOrigin(NamedTuple):
     is_trusted: bool
     own_fields: bytes = b""
     reserved: Reserved = NOTHING_RESERVED
-    story: Story | None = None
+    report: ProxyReport | None = None
 
 
 def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes) -> bytes:
@@ -141,7 +147,7 @@ def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes)
     host = origin.host.encode("latin-1")
     lines: list[bytes] = []
     has_host = False
-    story = origin.story if origin.is_trusted else None
+    report = origin.report if origin.is_trusted else None
     for name, value in headers:
         kind = kind_of(name)
         if kind in (PASS, EXPECT, DATE):
@@ -151,7 +157,7 @@ def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes)
             has_host = True
             lines += (name, b": ", host, b"\r\n")
         elif (kind == ORIGIN and origin.is_trusted) or (
-            kind == SCHEME and story is not None and _agrees(value, story.scheme)
+            kind == SCHEME and report is not None and _agrees(value, report.scheme)
         ):
             lines += (name, b": ", value, b"\r\n")
     if not has_host:
@@ -159,7 +165,7 @@ def request_fields(headers: Sequence[Header], origin: RequestOrigin, via: bytes)
     if takes_trailers(headers):
         # A request to the next hop, which this gateway can fulfil (RFC 9110, section 10.1.4).
         lines.append(b"Connection: TE\r\nTE: trailers\r\n")
-    lines += (*_told_of(origin, story), via, origin.own_fields)
+    lines += (*_reported_origin(origin, report), via, origin.own_fields)
     return b"".join(lines)
 
 
@@ -167,18 +173,18 @@ def _agrees(value: bytes, scheme: str) -> bool:
     return SCHEMES.get(value.decode("latin-1").lower()) == scheme
 
 
-def _told_of(origin: RequestOrigin, story: Story | None) -> tuple[bytes, ...]:
+def _reported_origin(origin: RequestOrigin, report: ProxyReport | None) -> tuple[bytes, ...]:
     """Return the origin of a request as this gateway reports it."""
     peer, scheme, host = origin.peer, origin.scheme, origin.host
-    if story is None:
+    if report is None:
         node = f'"[{peer}]"' if ":" in peer else peer
         chain = peer
         forwarded = f'for={node};host="{host}";proto={scheme}'
     else:
-        chain = ", ".join((*story.chain, peer))
-        forwarded = story.forwarded(peer, scheme, host)
-        scheme = story.scheme or scheme
-        host = story.host or host
+        chain = ", ".join((*report.chain, peer))
+        forwarded = report.forwarded(peer, scheme, host)
+        scheme = report.scheme or scheme
+        host = report.host or host
     return (
         b"X-Forwarded-For: %b\r\n" % chain.encode("utf-8", "surrogateescape"),
         b"X-Forwarded-Proto: %b\r\n" % scheme.encode("ascii"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gateway.net.tls.peer import ClientCertificate
     from gateway.proxy.client.connection import ClientConnection
-    from gateway.routing.forwarding import Story
+    from gateway.routing.forwarding import ProxyReport
 
 
 _is_authority: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]+").fullmatch
@@ -60,9 +60,9 @@ class Request:
         "payload",
         "query",
         "raw_host",
+        "report",
         "scheme",
         "started_ns",
-        "story",
         "target",
     )
 
@@ -84,7 +84,7 @@ class Request:
         self.client: str = connection.peer
         self.client_key = connection.peer_key
         self.scheme: str = connection.scheme
-        self.story: Story | None = None
+        self.report: ProxyReport | None = None
 
     @property
     def client_certificate(self) -> ClientCertificate | None:

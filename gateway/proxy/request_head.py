@@ -35,7 +35,7 @@ def request_head(request: Request, ruling: Ruling, authority: str, framing: byte
             client.is_trusted,
             own_fields=client.own_fields,
             reserved=client.reserved,
-            story=request.story,
+            report=request.report,
         )
         fields = request_fields(headers, origin, VIA)
         client.sent_headers = headers

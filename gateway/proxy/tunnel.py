@@ -140,7 +140,7 @@ class Tunnel:
             self.done.set_result(None)
 
 
-class _End(asyncio.Protocol):
+class _TunnelSide(asyncio.Protocol):
     """One side of a tunnel.
 
     Attributes:
@@ -161,7 +161,7 @@ class _End(asyncio.Protocol):
         self._exchange = exchange
         self._metrics = metrics
         # Until the tunnel sets the other side.
-        self.other: _End = self
+        self.other: _TunnelSide = self
         self.transport: asyncio.Transport | None = None
         self.on_lost: Callable[[Exception | None], None] = lambda _: None
         self.is_full = False
@@ -245,7 +245,7 @@ class _End(asyncio.Protocol):
         self._tunnel.lost()
 
 
-class _ClientEnd(_End):
+class _ClientEnd(_TunnelSide):
     error = "client_left"
 
     def data_received(self, data: bytes) -> None:
@@ -255,7 +255,7 @@ class _ClientEnd(_End):
         self.pass_on(data)
 
 
-class _UpstreamEnd(_End):
+class _UpstreamEnd(_TunnelSide):
     error = "closed"
 
     def data_received(self, data: bytes) -> None:

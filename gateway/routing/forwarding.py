@@ -56,7 +56,7 @@ _is_host: Final = re.compile(
 _is_token: Final = re.compile(r"_[A-Za-z0-9._-]{1,255}").fullmatch
 
 
-class Story(NamedTuple):
+class ProxyReport(NamedTuple):
     """What a trusted proxy reported.
 
     Attributes:
@@ -80,7 +80,7 @@ class Story(NamedTuple):
         return ", ".join([f"for={node}" for node in nodes])
 
 
-def read_story(addresses: ClientAddress, peer: str, headers: Fields) -> Story | None:
+def read_proxy_report(addresses: ClientAddress, peer: str, headers: Fields) -> ProxyReport | None:
     """Read what a trusted proxy reports; None if it reports nothing.
 
     Args:
@@ -91,19 +91,19 @@ def read_story(addresses: ClientAddress, peer: str, headers: Fields) -> Story | 
     lines = headers.getall("X-Forwarded-For", ())
     forwarded = headers.getall("Forwarded", ())
     chain = members(lines)
-    told = members(forwarded, quoted=True) if forwarded else []
+    forwarded_by = members(forwarded, quoted=True) if forwarded else []
     details: Mapping[str, str] = {}
     client, steps = peer, 0
-    if told:
+    if forwarded_by:
         client, steps = addresses.walk_elements(peer, forwarded)
-        details = parameters(told[-steps]) if steps else {}
+        details = parameters(forwarded_by[-steps]) if steps else {}
     if chain:
         other = client
         client, steps = addresses.walk(peer, lines)
         if other != client:
             details = {}
     else:
-        chain = [_member(parameters(element).get("for", "")) for element in told]
+        chain = [_member(parameters(element).get("for", "")) for element in forwarded_by]
     scheme = (
         _scheme(_of_hop(members(headers.getall("X-Forwarded-Proto", ())), steps))
         or _scheme(details.get("proto", ""))
@@ -114,10 +114,10 @@ def read_story(addresses: ClientAddress, peer: str, headers: Fields) -> Story | 
     )
     if not chain and not scheme and not host:
         return None
-    return Story(client, scheme, host, tuple(chain), len(chain) - steps)
+    return ProxyReport(client, scheme, host, tuple(chain), len(chain) - steps)
 
 
-def tells_origin(name: str) -> bool:
+def is_origin_field(name: str) -> bool:
     """Return whether a field, in lower case, is about the origin of a request."""
     return (
         name in ORIGIN_FIELDS

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar
 
 from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.request_view import RequestView
-from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Doubt, Values, compile_read
+from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Ambiguity, Values, compile_read
 
 MAX_BYTES: Final = 128
 """The longest identity in bytes; longer ones are cut and end in a hash."""
@@ -69,7 +69,7 @@ SKIP: Final = Absence.SKIP
 REJECT: Final = Absence.REJECT
 
 
-Key = str | tuple[str, ...] | Absence | Doubt
+Key = str | tuple[str, ...] | Absence | Ambiguity
 """An identity; or several, each of which the request counts under; or why there is none."""
 
 KeyFunction = Callable[[RequestView], Key]
@@ -183,7 +183,7 @@ def _compile_part(
     return part
 
 
-def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absence | Doubt:
+def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absence | Ambiguity:
     """Return what is made of each of the request's values, without repetition.
 
     If one of them is empty, an upstream may use that one, so the value counts as missing.
@@ -192,7 +192,7 @@ def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absenc
         values: as `compile_read` finds them.
         make: converts one value, or returns the replacement for a missing one.
     """
-    if isinstance(values, Doubt):
+    if isinstance(values, Ambiguity):
         return values
     made = [make(value) for value in (values if isinstance(values, list) else [values or ""])]
     if REJECT in made:
@@ -217,7 +217,7 @@ def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
         texts: list[tuple[str, ...]] = []
         for part in parts:
             text = part(request)
-            if isinstance(text, Absence | Doubt):
+            if isinstance(text, Absence | Ambiguity):
                 return text
             texts.append((text,) if isinstance(text, str) else text)
         return combined(texts)

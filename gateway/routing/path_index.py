@@ -15,7 +15,7 @@ from gateway.routing.pattern import PathShape
 R = TypeVar("R")
 
 
-class _Node(Generic[R]):
+class _TrieNode(Generic[R]):
     """A node of the trie: the patterns that share their first segments.
 
     Attributes:
@@ -30,8 +30,8 @@ class _Node(Generic[R]):
     __slots__ = ("children", "inherited", "parameter", "prefix_rules", "rules")
 
     def __init__(self, inherited: tuple[R, ...] = ()) -> None:
-        self.children: dict[str, _Node[R]] = {}
-        self.parameter: _Node[R] | None = None
+        self.children: dict[str, _TrieNode[R]] = {}
+        self.parameter: _TrieNode[R] | None = None
         self.rules: tuple[R, ...] = ()
         self.prefix_rules: tuple[R, ...] = ()
         self.inherited = inherited
@@ -49,8 +49,8 @@ class PathIndex(Generic[R]):
     def __init__(self, entries: Sequence[tuple[PathShape, R]]) -> None:
         # Paths begin with a slash, so the first of their pieces is empty: the root of the
         # trie is the child of `top` under that piece.
-        self._top: _Node[R] = _Node()
-        self._top.children[""] = _Node()
+        self._top: _TrieNode[R] = _TrieNode()
+        self._top.children[""] = _TrieNode()
         self._depth = 1
         self._has_parameters = any(None in shape.segments for shape, _ in entries)
         exact: dict[str, tuple[R, ...]] = {}
@@ -87,10 +87,10 @@ class PathIndex(Generic[R]):
         for segment in shape.segments:
             if segment is None:
                 if node.parameter is None:
-                    node.parameter = _Node()
+                    node.parameter = _TrieNode()
                 node = node.parameter
             else:
-                node = node.children.setdefault(segment, _Node())
+                node = node.children.setdefault(segment, _TrieNode())
         if shape.is_prefix:
             node.prefix_rules += (rule,)
         else:
@@ -103,7 +103,7 @@ class PathIndex(Generic[R]):
         prefix_rules: tuple[R, ...] = ()
         # Parts deeper than any pattern stay in one last piece, which matches no node.
         for segment in path.split("/", self._depth):
-            below: list[_Node[R]] = []
+            below: list[_TrieNode[R]] = []
             for node in level:
                 child = node.children.get(segment)
                 if child is not None:
@@ -121,7 +121,7 @@ class PathIndex(Generic[R]):
         return rules + prefix_rules
 
 
-def _inherit(node: _Node[R]) -> None:
+def _inherit(node: _TrieNode[R]) -> None:
     node.inherited = node.prefix_rules + node.inherited
     for child in node.children.values():
         child.inherited = node.inherited

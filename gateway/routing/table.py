@@ -26,7 +26,7 @@ __all__ = ["Pattern", "RouteTable", "normal_host", "shadowed"]
 T = TypeVar("T")
 
 
-class _Rule(Generic[T]):
+class _Requirement(Generic[T]):
     """What a route requires besides host and path; without methods, any method matches."""
 
     __slots__ = ("headers", "methods", "target")
@@ -55,10 +55,10 @@ class RouteTable(Generic[T]):
     def __init__(self, entries: Sequence[tuple[Pattern, T]]) -> None:
         self.looks_at_headers = any(pattern.headers for pattern, _ in entries)
         heads = {(each.site, each.shape) for each, _ in entries if "HEAD" in each.methods}
-        sites: dict[str, list[tuple[Pattern, _Rule[T]]]] = {}
+        sites: dict[str, list[tuple[Pattern, _Requirement[T]]]] = {}
         for pattern, target in sorted(entries, key=lambda entry: entry[0].specificity):
             is_head_named = (pattern.site, pattern.shape) in heads
-            rule = _Rule(pattern, target, is_head_named=is_head_named)
+            rule = _Requirement(pattern, target, is_head_named=is_head_named)
             sites.setdefault(pattern.site, []).append((pattern, rule))
         indexes = {
             site: PathIndex([(pattern.shape, rule) for pattern, rule in group])
@@ -118,7 +118,7 @@ class RouteTable(Generic[T]):
             )
         )
 
-    def _chain(self, host: str) -> tuple[PathIndex[_Rule[T]], ...]:
+    def _chain(self, host: str) -> tuple[PathIndex[_Requirement[T]], ...]:
         """Return the indexes to search, in order."""
         chain = self._hosts.get(host)
         if chain is not None:

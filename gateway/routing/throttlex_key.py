@@ -24,7 +24,7 @@ from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.keys import REJECT, SKIP, Absence, Key, KeyFunction, combined, each
 from gateway.routing.path import counted_path
 from gateway.routing.request_view import RequestView
-from gateway.routing.values import Doubt, compile_read
+from gateway.routing.values import Ambiguity, compile_read
 
 _odd: Final = re.compile(r"[^ -$&-z~]").search
 _escape_odd: Final = Escapes(PRINTABLE.translate(None, b"%{|}")).apply
@@ -33,7 +33,7 @@ _LABELLED: Final = re.compile(r"(ip|api_key|user|route):")
 Labelled = tuple[str, str]
 """The label of a part, and its value."""
 
-_Part = Callable[[RequestView], list[Labelled] | Absence | Doubt]
+_Part = Callable[[RequestView], list[Labelled] | Absence | Ambiguity]
 """A part; or several, if a cookie has several values."""
 
 

@@ -25,15 +25,15 @@ SEVERAL_MAX: Final = 4
 """Identities that one limit may count one request under."""
 
 
-class Doubt(Enum):
+class Ambiguity(Enum):
     """The result if readings of a request differ."""
 
     AMBIGUOUS = "ambiguous"
 
 
-AMBIGUOUS: Final = Doubt.AMBIGUOUS
+AMBIGUOUS: Final = Ambiguity.AMBIGUOUS
 
-Values = str | list[str] | Doubt | None
+Values = str | list[str] | Ambiguity | None
 """One value, or each of several; None or empty text for none."""
 
 Read = Callable[[RequestView], Values]

@@ -53,7 +53,7 @@ class Ask(NamedTuple):
     max_wait_us: int
 
 
-class Introduced(Ask):
+class DescribedAsk(Ask):
     """An ask that also describes the request, for a store that reports it.
 
     Attributes:

@@ -18,7 +18,7 @@ class Deadline:
 
     `asyncio.timeout` would do the same, but cannot distinguish a slow store from a stall of this
     process. After a stall the answer may already be in the socket, so there is one more period to
-    read it.
+    read it. Create it in the `with` statement that uses it: its time begins when it is created.
     """
 
     __slots__ = ("_due", "_is_extended", "_is_over", "_loop", "_seconds", "_task", "_timer")
@@ -26,13 +26,14 @@ class Deadline:
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._loop = loop
         self._seconds = seconds
+        self._task = asyncio.current_task()
+        self._due = loop.time() + seconds
+        self._timer = loop.call_later(seconds, self._end)
         self._is_extended = False
         self._is_over = False
 
     def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._due = self._loop.time() + self._seconds
-        self._timer = self._loop.call_later(self._seconds, self._end)
+        pass
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._timer.cancel()

@@ -1,8 +1,8 @@
-"""A store that is asked beside another one, which decides alone while this one does not answer.
+"""A store used in addition to another one, which decides alone while this one does not answer.
 
-Its callers get no exception and wait no longer than its deadline. What was not answered by then is
-missed: that is counted, and logged once per series of misses. A breaker for each of its shards
-keeps a frozen server from costing every batch that deadline; a probe checks for its return.
+Its callers get no exception and wait no longer than its deadline. A decision without an answer by
+then is missed: it is counted, and logged once per series of misses. A breaker for each of its
+shards keeps a frozen server from costing every batch that deadline; a probe checks for its return.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Follower:
     """
 
     def __init__(
-        self, store: Store, metrics: StoreMetrics, *, patience_us: int, clock: Clock
+        self, store: Store, metrics: StoreMetrics, *, timeout_us: int, clock: Clock
     ) -> None:
         self._store = store
         self._sharded = store if isinstance(store, ShardedStore) else None
         self._metrics = metrics
-        self._patience_s = patience_us / US
+        self._timeout_s = timeout_us / US
         self._clock = clock
         self._shards = Shards(self._call, metrics, clock)
         self._watching = Tasks()
-        self._spell: _Spell | None = None
+        self._missed_period: _MissedPeriod | None = None
         metrics.missed = metrics.missed or 0
         metrics.refresh = self._refresh_metrics
 
@@ -121,11 +121,11 @@ class Follower:
         timed out. Neither may use up the patience of a caller that asks both stores.
         """
         calling = asyncio.get_running_loop().create_task(
-            decide_within(self._store, asks, self._patience_s)
+            decide_within(self._store, asks, self._timeout_s)
         )
         calling.add_done_callback(_forget)
         try:
-            await asyncio.wait({calling}, timeout=self._patience_s * LONGEST_PATIENCE)
+            await asyncio.wait({calling}, timeout=self._timeout_s * LONGEST_PATIENCE)
             if calling.done():
                 return calling.result()
         finally:
@@ -146,7 +146,7 @@ class Follower:
     async def _within_patience(self, call: Awaitable[object]) -> StoreError | None:
         """Await a call that nothing depends on; return why it failed, if it did."""
         try:
-            with Deadline(asyncio.get_running_loop(), self._patience_s):
+            with Deadline(asyncio.get_running_loop(), self._timeout_s):
                 await call
         except StoreError as error:
             return error
@@ -155,28 +155,28 @@ class Follower:
     def _miss(self, asks: Sequence[Ask], reason: str) -> None:
         """Count decisions that it should have made, and log the beginning of a spell of misses."""
         now_us = self._clock()
-        number = sum(ask.cost > 0 for ask in asks)  # A look would have left no count.
+        number = sum(ask.cost > 0 for ask in asks)  # A query leaves no count.
         self._metrics.missed = (self._metrics.missed or 0) + number
-        if self._spell is None:
-            self._spell = _Spell(now_us)
+        if self._missed_period is None:
+            self._missed_period = _MissedPeriod(now_us)
             log.warning("the new store is unavailable (%s); the old store decides", reason)
-            self._watching.start(self._await_calm(self._spell))
-        self._spell.missed += number
-        self._spell.last_us = now_us
+            self._watching.start(self._await_calm(self._missed_period))
+        self._missed_period.missed += number
+        self._missed_period.last_us = now_us
 
-    async def _await_calm(self, spell: _Spell) -> None:
+    async def _await_calm(self, period: _MissedPeriod) -> None:
         """Log the end of the spell: nothing has been missed for a while, and all shards answer."""
         while True:
-            rest_us = spell.last_us + CALM_US - self._clock()
+            rest_us = period.last_us + CALM_US - self._clock()
             if rest_us <= 0 and self._shards.all_in_use:
                 break
             await asyncio.sleep(max(rest_us, PROBE_AFTER_US) / US)
-        self._spell = None
+        self._missed_period = None
         log.warning(
             "the new store is available again: it missed %d decisions in %.1f s, and none in the "
             "%d s since",
-            spell.missed,
-            (spell.last_us - spell.first_us) / US,
+            period.missed,
+            (period.last_us - period.first_us) / US,
             CALM_US // US,
         )
 
@@ -187,7 +187,7 @@ def _forget(call: asyncio.Task[Sequence[Verdict]]) -> None:
         call.exception()
 
 
-class _Spell:
+class _MissedPeriod:
     """A period in which decisions are missed, from the first to the last one so far."""
 
     __slots__ = ("first_us", "last_us", "missed")

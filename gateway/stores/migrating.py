@@ -54,7 +54,7 @@ def chosen(parts: int, policies: Sequence[str] = ()) -> IsMoving:
     return is_moving
 
 
-class _Part(NamedTuple):
+class _NewStorePart(NamedTuple):
     """What the new store is asked: some limits of one ask."""
 
     at: int
@@ -87,8 +87,8 @@ class MovingStore:
         self.counts_debits = counts_debits(old) and counts_debits(new)
         self._old = old
         self._both = (old, new)
-        self._patience_s = deadline_us / 2 / US
-        self._new = Follower(new, metrics, patience_us=deadline_us // 2, clock=clock)
+        self._timeout_s = deadline_us / 2 / US
+        self._new = Follower(new, metrics, timeout_us=deadline_us // 2, clock=clock)
         self._is_moving = is_moving
         self._tasks = Tasks()
 
@@ -140,14 +140,14 @@ class MovingStore:
         if not parts:
             return await self._old.decide(asks)
         loop = asyncio.get_running_loop()
-        is_due = loop.time() + self._patience_s
+        is_due = loop.time() + self._timeout_s
         asking = loop.create_task(self._new.decide([part.ask for part in parts]))
         old: Sequence[Verdict] = ()
         try:
             old = await self._ask_old(asks)
             await asyncio.wait({asking})
         except BaseException:
-            # Also when the caller's deadline is over: the decision reaches no request.
+            # Also after the caller's deadline: the decision reaches no request.
             self._tasks.start(self._take_back(asks, old, parts, asking))
             raise
         verdicts, undone = self._join(asks, old, parts, asking.result())
@@ -161,22 +161,22 @@ class MovingStore:
             raise StoreReplyError("not one verdict for each ask")
         return verdicts
 
-    def _part(self, at: int, ask: Ask) -> _Part | None:
+    def _part(self, at: int, ask: Ask) -> _NewStorePart | None:
         places = tuple(
             place
             for place, (limit, key) in enumerate(zip(ask.limits, ask.keys, strict=True))
             if self._is_moving(limit, key)
         )
-        return _Part(at, places, _pick(ask, places)) if places else None
+        return _NewStorePart(at, places, _pick(ask, places)) if places else None
 
     def _join(
         self,
         asks: Sequence[Ask],
         old: Sequence[Verdict],
-        parts: Sequence[_Part],
+        parts: Sequence[_NewStorePart],
         new: Sequence[Verdict | None],
     ) -> tuple[list[Verdict], list[asyncio.Task[None]]]:
-        """Return the verdicts of both, and tasks that give back what one of them took in vain."""
+        """Return the joined verdicts, and tasks that give back what one store took for nothing."""
         verdicts = list(old)
         undone = []
         for part, answer in zip(parts, new, strict=True):
@@ -194,7 +194,7 @@ class MovingStore:
         self,
         asks: Sequence[Ask],
         old: Sequence[Verdict],
-        parts: Sequence[_Part],
+        parts: Sequence[_NewStorePart],
         asking: asyncio.Task[Sequence[Verdict | None]],
     ) -> None:
         """Give back everything that was admitted, once it is known."""
@@ -214,11 +214,11 @@ class MovingStore:
 
     async def _take_back_old(self, ask: Ask, verdict: Verdict) -> None:
         try:
-            async with asyncio.timeout(2 * self._patience_s):
+            async with asyncio.timeout(2 * self._timeout_s):
                 await self._old.give_back(ask, verdict)
         except (StoreError, TimeoutError) as error:
-            # It stays spent: too little may pass then, never too much.
-            log.debug("the old store did not take back what passed it alone: %r", error)
+            # It stays spent: too few requests may pass then, never too many.
+            log.debug("the old store did not undo a decision that it made alone: %r", error)
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
         """Undo in both stores, whichever of them answers.
@@ -226,7 +226,7 @@ class MovingStore:
         Raises:
             StoreError: the old store did not answer.
         """
-        is_due = asyncio.get_running_loop().time() + self._patience_s
+        is_due = asyncio.get_running_loop().time() + self._timeout_s
         old, part, new = _split(ask, verdict)
         undoing = [self._tasks.start(self._new.give_back(part, new))] if part.limits else []
         await self._old.give_back(ask, old)
@@ -241,7 +241,7 @@ class MovingStore:
         Raises:
             StoreError: the old store did not answer.
         """
-        is_due = asyncio.get_running_loop().time() + self._patience_s
+        is_due = asyncio.get_running_loop().time() + self._timeout_s
         old, part, new = _split(ask, verdict)
         renewing = [self._tasks.start(self._new.renew(part, new))] if part.limits else []
         is_held = await self._old.renew(ask, old)

@@ -57,8 +57,8 @@ def find_store(url: str) -> StoreMaker:
             raise _problem(f"the URL of the store cannot be used: {error}") from error
         if not isinstance(store, Store):
             raise _problem(
-                f"{type(store).__qualname__}, which {scheme}:// stands for, is no store",
-                "gateway.stores.base.Store says what one has",
+                f"{type(store).__qualname__}, the store for {scheme}://, is not a Store",
+                "see gateway.stores.base.Store",
             )
         return store
 
@@ -69,8 +69,8 @@ def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # n
     """Return the store of `memory://?max_keys=...`."""
     max_keys = int(read_parts(url).options.get("max_keys", DEFAULT_MAX_KEYS))
     more = f"memory://?max_keys={4 * max_keys}"
-    remedy = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
-    return MemoryStore(max_keys, remedy=remedy)
+    advice = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
+    return MemoryStore(max_keys, advice=advice)
 
 
 def _builtin(scheme: str, kind: StoreKind) -> Any:
@@ -93,8 +93,8 @@ def _from_elsewhere(scheme: str) -> Any:
     try:
         return entry.load()
     except Exception as error:
-        # Foreign code: whatever it raises, the operator has to look at it.
-        message = f"{entry.value}, which {scheme}:// stands for, cannot be loaded"
+        # Code of another distribution: the operator must see any error that it raises.
+        message = f"{entry.value}, the store for {scheme}://, cannot be loaded"
         raise _problem(f"{message}: {type(error).__name__}: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""Stores for what others report to have admitted; in this process, or beside it.
+"""Stores for requests that gatekeepers report to have admitted: in memory or in Redis.
 
 Masters of Smockron use this instead of a `Store`: nothing is decided, only recorded
 (`gateway.limits.reported`). A store that several masters share makes them act as one.
@@ -60,8 +60,8 @@ class Reports(Protocol):
 
         Returns:
             For each report when the next request of its keys may pass, by the limit with the
-            longest wait; 0 for now. An error if it is not known whether all of it was recorded, and
-            what is known delays no request.
+            longest wait; 0 for now. An error if it is unknown whether all of it was recorded, and
+            the known part delays no request.
 
         Raises:
             StoreError: this applies to all of the reports.
@@ -140,12 +140,12 @@ class _Keys:
             states[key] = kept
             self._times += len(kept)
         if is_new:
-            self._tidy(now_us)
+            self._forget_old(now_us)
         while len(states) > self._max_keys or (self._times > self._max_times and len(states) > 1):
             self._forget(self._least_missed(now_us))
         return kept.next_us
 
-    def _tidy(self, now_us: int) -> None:
+    def _forget_old(self, now_us: int) -> None:
         """Forget up to two old keys that do not matter any more: one more than arrived."""
         for _ in range(2):
             oldest = next(iter(self._states), None)

@@ -71,7 +71,7 @@ class ScriptedStore:
 
     Attributes:
         asked: the batches received, in order, including those that failed.
-        given_back: what was to be undone, in order, including what failed.
+        given_back: the undone decisions, in order, including failed ones.
         is_ready: returned by the store's `is_ready`; True by default.
         gateways: returned by the store's `gateways`; 1 by default.
         is_started, is_closed: whether `start` and `aclose` have been called.

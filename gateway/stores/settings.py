@@ -1,4 +1,4 @@
-"""The settings of every store that gateways share over a network, beside its URL."""
+"""The settings of every store that gateways share over a network, in addition to its URL."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Shard:
         is_on_trial: whether a probe was answered, and no call has taken anything since.
         is_doubted: whether probes were answered and calls were not.
         lost_us: when they went out of use.
-        told: the reasons that were reported since.
+        logged: the reasons that were logged since.
     """
 
     __slots__ = (
@@ -53,8 +53,8 @@ class Shard:
         "is_in_use",
         "is_on_trial",
         "is_probed",
+        "logged",
         "lost_us",
-        "told",
     )
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Shard:
         self.is_on_trial = False
         self.is_doubted = False
         self.lost_us = 0
-        self.told: set[str] = set()
+        self.logged: set[str] = set()
 
     def succeeded(self, now_us: int, *, has_counted: bool) -> None:
         """Note that a call was answered, and whether it has taken something."""
@@ -175,11 +175,11 @@ class Shards:
         self._metrics.errors[error.reason] += 1
         if shard.is_in_use or self._is_closed:
             return
-        if not shard.told:
+        if not shard.logged:
             shard.lost_us = self._clock()
-        if error.reason not in shard.told:
+        if error.reason not in shard.logged:
             # The first error may only say that there is no connection; the reason is known later.
-            shard.told.add(error.reason)
+            shard.logged.add(error.reason)
             self._lost(error)
         if not shard.is_probed:
             shard.is_probed = True
@@ -210,7 +210,7 @@ class Shards:
         self._found()
 
     def _is_back(self, shard: Shard) -> None:
-        # A call from before the outage may have said so while the probe was in flight.
-        if shard.told:
-            shard.told.clear()
+        # A call from before the outage may have reported this while the probe was in flight.
+        if shard.logged:
+            shard.logged.clear()
             self._back((self._clock() - shard.lost_us) / US)

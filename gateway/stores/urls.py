@@ -152,7 +152,7 @@ def read_parts(url: str) -> UrlParts:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     options = dict(pairs)
     if len(options) != len(pairs):
-        raise StoreUrlError("an option of the store is said twice", "each once")
+        raise StoreUrlError("an option of the store is set twice", "set each once")
     return UrlParts(
         parts.scheme,
         username if at else None,
@@ -186,7 +186,7 @@ def usable(url: str, read: Callable[[UrlParts], R], example: str) -> R:
     try:
         return read(read_parts(url))
     except StoreUrlError:
-        message = f"a URL of this store is such as {example}; `sluice check` says what is wrong"
+        message = f"a URL of this store is such as {example}; `sluice check` shows the mistake"
         raise ValueError(message) from None
 
 
@@ -251,7 +251,7 @@ def check_options(options: Mapping[str, str], known: Mapping[str, Option]) -> No
         option = known.get(name)
         if option is None:
             near = get_close_matches(name, known, 1)
-            names = ", ".join(known) or "there are none"
+            names = ", ".join(known) or "none"
             hint = f"did you mean {near[0]}?" if near else f"options: {names}"
             shown = repr(name) if may_quote else "one of the options"
             raise StoreUrlError(f"{shown} is not an option of this store", hint)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.limiter.decider import Decider, Outcome, Pending, refusing_rule
-from gateway.limiter.plan import CompileKey, KeyOf, Missing, Plan
+from gateway.limiter.plan import CompileKey, KeyOf, MissingKey, Plan
 from gateway.routing.keys import compile_caller_key
 from gateway.systems.base import FrontendContext
 
@@ -32,12 +32,12 @@ class CallerQuestions:
     Args:
         key_of: creates their key functions, such as `caller_keys` returns.
         names: the policies, in order.
-        ground: has the policies and the store.
+        context: has the policies and the store.
     """
 
-    def __init__(self, key_of: CompileKey, names: Sequence[str], ground: FrontendContext) -> None:
-        self._plan: Plan = ground.plan_of(key_of, names)
-        self._decider: Decider = ground.decider
+    def __init__(self, key_of: CompileKey, names: Sequence[str], context: FrontendContext) -> None:
+        self._plan: Plan = context.plan_of(key_of, names)
+        self._decider: Decider = context.decider
 
     def decide(self, caller: Any, cost: int = 1) -> Outcome | Pending:
         """Ask about one caller: a result if the store is in this process, else an awaitable.
@@ -48,7 +48,7 @@ class CallerQuestions:
         """
         question = self._plan.ask(caller)
         assert question is not None, "callers name all that they are counted by"
-        assert not isinstance(question, Missing), "callers name all that they are counted by"
+        assert not isinstance(question, MissingKey), "callers name all that they are counted by"
         ask, rules = question
         outcome = self._decider.decide(ask._replace(cost=cost, max_wait_us=0), rules)
         if isinstance(outcome, Pending):
@@ -57,16 +57,16 @@ class CallerQuestions:
         return outcome
 
 
-def can_answer(ground: FrontendContext, names: Iterable[str]) -> Callable[[], bool]:
+def can_answer(context: FrontendContext, names: Iterable[str]) -> Callable[[], bool]:
     """Return a function that tells whether callers should ask: the gateway can answer and stays.
 
     Args:
-        ground: has the policies and the store.
+        context: has the policies and the store.
         names: the policies that apply. If the store is unavailable, those that fail closed give no
             useful answer; the others decide locally.
     """
-    needs_store = any(ground.policies[name].on_store_error == "closed" for name in names)
-    decider, is_leaving = ground.decider, ground.is_leaving
+    needs_store = any(context.policies[name].on_store_error == "closed" for name in names)
+    decider, is_leaving = context.decider, context.is_leaving
     return lambda: not is_leaving() and (decider.is_ready or not needs_store)
 
 

@@ -78,11 +78,11 @@ class Frontend(Protocol):
 class MakeFrontend(Protocol):
     """Creates a front end, which listens once it is started."""
 
-    def __call__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> Frontend:
+    def __call__(self, name: str, listener: FrontendConfig, context: FrontendContext) -> Frontend:
         """Create a front end.
 
         Args:
             name: its name in metrics and logs.
             listener: its configuration.
-            ground: the parts of the gateway that it uses.
+            context: the parts of the gateway that it uses.
         """

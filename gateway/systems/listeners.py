@@ -24,15 +24,15 @@ MAKERS: Final[dict[str, tuple[str, str]]] = {
 """By kind: the module and function that create the front end, and the extra that it needs."""
 
 
-def make_frontends(ground: FrontendContext) -> list[Frontend]:
+def make_frontends(context: FrontendContext) -> list[Frontend]:
     """Return the front ends of a configuration, in its order; none of them listens yet.
 
     Raises:
         StartError: a library that one of them needs is not installed.
     """
-    listeners = ground.config.listeners
+    listeners = context.config.listeners
     return [
-        find_maker(index, listener)(name, listener, ground)
+        find_maker(index, listener)(name, listener, context)
         for index, (name, listener) in enumerate(zip(titles(listeners), listeners, strict=True))
     ]
 

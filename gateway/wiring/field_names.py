@@ -1,8 +1,8 @@
-"""Which header fields of clients mean something to a configuration, and who may send them.
+"""Which header fields of clients a configuration uses, and which peers may send them.
 
-What is counted and what the upstream sees must be the same. So a field that never reaches the
-upstream from a client is none for keys, routes and templates either; and one that they look at
-reaches it in no spelling that they do not know.
+The gateway must count by the same fields that the upstream sees. So keys, routes and templates
+ignore fields that are never forwarded from a client, and fields that they use are forwarded in no
+other spelling.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from gateway.config.models.balancing import HashBy
 from gateway.config.models.gateway import GatewayConfig
 from gateway.http.editing.template import HEADER
 from gateway.proxy.field_names import Hidden
-from gateway.routing.forwarding import tells_origin
+from gateway.routing.forwarding import is_origin_field
 from gateway.routing.spelling import Reserved, headers_of, reserved_name, spellings_of
 
 
 def reserved_fields(config: GatewayConfig) -> Reserved:
-    """Fields that clients may not send as they like, on any listener.
+    """Return fields that are restricted for clients, on every listener.
 
-    Those that tell of clients' certificates in no spelling. Those that are counted, routed or
-    balanced by in no other spelling than these know: `X_API_Key` is `X-API-Key` for applications
-    behind CGI and WSGI, and would be a way round.
+    Fields that describe clients' certificates are not accepted in any spelling. Fields used for
+    keys, routes or balancing are only accepted in the exact spelling: for applications behind CGI
+    and WSGI, `X_API_Key` is the same as `X-API-Key`, and would bypass the limit.
     """
     certificates = dict.fromkeys(_of_certificates(config), frozenset[bytes]())
     return {**spellings_of(_deciding(config)), **certificates}
 
 
 def hidden_fields(config: GatewayConfig) -> Hidden:
-    """Fields that a configuration looks at, and that never reach an upstream from a client."""
+    """Return fields that a configuration uses, and that are never forwarded from a client."""
     certificates = _of_certificates(config)
     strangers: dict[str, None] = {}
     everyone: dict[str, None] = {}
     for name in (*_deciding(config), *_of_templates(config)):
         lower = name.lower()
         folded = reserved_name(lower.encode("ascii"))
-        is_origin = tells_origin(folded.decode("ascii"))
+        is_origin = is_origin_field(folded.decode("ascii"))
         if folded in certificates or (is_origin and folded.decode("ascii") != lower):
             everyone[lower] = None
         elif is_origin:

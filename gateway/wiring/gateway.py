@@ -163,7 +163,7 @@ class Gateway:
         self._frontends: list[Frontend] = []
         if has_frontends:
             certificates = self._certificates.frontends
-            ground = FrontendContext(
+            context = FrontendContext(
                 config=config,
                 decider=self._decider,
                 store=store,
@@ -174,7 +174,7 @@ class Gateway:
                 is_leaving=lambda: self._phase is Phase.DRAINING,
                 sharing=self._sharing,
             )
-            self._frontends = make_frontends(ground)
+            self._frontends = make_frontends(context)
         gate = Gate(
             routes,
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
@@ -222,14 +222,14 @@ class Gateway:
     @property
     def readiness(self) -> Readiness:
         """Return whether this gateway should get traffic."""
-        states = [StoreState("main", self._decider.is_ready, self._who_needs_store())]
+        states = [StoreState("main", self._decider.is_ready, self._reason_to_need_store())]
         if self._moving is not None:
             # Policies need the old store.
             states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
         warning = self._store.warning if isinstance(self._store, WarningStore) else ""
         return judge(self._phase, states, warning)
 
-    def _who_needs_store(self) -> str:
+    def _reason_to_need_store(self) -> str:
         if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
             return "a policy"
         if any(listener.throttr is not None for listener in self.config.listeners):
@@ -328,9 +328,9 @@ class Gateway:
         """Return the sockets of a listener, bound to its address."""
         address = listener.address
         if isinstance(address, UnixAddress):
-            elders, handover = self._sharing.elders, self._sharing.handover
+            predecessors, handover = self._sharing.predecessors, self._sharing.handover
             one, file = await asyncio.to_thread(
-                bound_file, address, listener.mode, elders, handover
+                bound_file, address, listener.mode, predecessors, handover
             )
             self._files.append(file)
             return [BoundSocket(index, one)]

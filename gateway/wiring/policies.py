@@ -37,7 +37,7 @@ def compile_policy(
         name: as configured.
         config: the policy.
         metrics: its counters.
-        overrides: what the table of policies says, for those who heed it.
+        overrides: the table of policies, for policies that use it.
     """
     is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
     return CompiledPolicy(
@@ -70,7 +70,7 @@ class RouteKeys:
     """Makes what finds the keys of HTTP requests: a `CompileKey`.
 
     Args:
-        route: the name of their route, which the key word `route` stands for.
+        route: the name of their route, the value of the key `route`.
     """
 
     __slots__ = ("_route",)
@@ -105,7 +105,7 @@ def compile_plan(
     for name in names:
         config = policies[name]
         policy = compiled[name]
-        # Where turns are not given by a store, how late one is does not tell how many wait.
+        # Without turns from a store, the wait does not show how many requests wait.
         queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
         lines = zip(config.limits, limits_of(name, config), strict=True)
         for position, (line, known) in enumerate(lines, start=1):

@@ -124,10 +124,10 @@ def compile_outgoing(route: RouteConfig) -> Outgoing | None:
     """What a route changes of its requests; None for nothing."""
     rewrite = compile_rewrite(route.path, route.path_change)
     edit = compile_edit(route.request_headers, route.name)
-    told = route.upstream_host
-    if rewrite is None and edit is None and told == "client":
+    upstream_host = route.upstream_host
+    if rewrite is None and edit is None and upstream_host == "client":
         return None
-    host = {"client": None, "target": ""}.get(told, told)
+    host = {"client": None, "target": ""}.get(upstream_host, upstream_host)
     return Outgoing(rewrite, host, edit)
 
 
@@ -173,7 +173,7 @@ def _compile_redirect(pattern: str, config: RedirectConfig) -> DirectResponse:
 
 
 def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> ErrorPages | None:
-    """The forms of errors of a route, or of what matches none; None for problem documents only."""
+    """Return the formats of errors with or without a route; None for problem documents only."""
     pages = config.error_pages
     if route is not None and "error_pages" in route.model_fields_set:
         if route.error_pages is None:

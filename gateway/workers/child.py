@@ -53,7 +53,7 @@ class Child:
         self.hung_us = 0
         self.is_started = False
         self.is_leaving = False
-        self.is_relieved = False
+        self.is_replaced = False
         self.error: GatewayError | None = None
         self._said = b""
 
@@ -68,7 +68,7 @@ class Child:
         if lines and self.watchdog is not None:
             self.watchdog.beat(monotonic_us())
         for line in filter(None, lines):
-            said = orders.understand(line)
+            said = orders.read_message(line)
             self.is_started = self.is_started or said.is_started
             self.is_leaving = self.is_leaving or said.is_leaving
             self.error = said.reason() if said.error else self.error
@@ -88,7 +88,7 @@ class Child:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def how_it_ended(self) -> str | None:
+    def exit_description(self) -> str | None:
         """Return how it ended, in words; None while it runs."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
@@ -115,7 +115,7 @@ def _sample(pid: int) -> Sample | None:
     return Sample(words[0], ticks * US // os.sysconf("SC_CLK_TCK"))
 
 
-def end_at_once(children: Collection[Child]) -> None:
+def kill_and_wait(children: Collection[Child]) -> None:
     """Kill processes, and return when they have ended."""
     for child in children:
         child.kill()
@@ -143,7 +143,7 @@ def start_child(
             for sibling in siblings:
                 sibling.channel.close()
             ours.close()
-            _be_child(theirs, run)
+            _run_child(theirs, run)
     theirs.close()
     ours.setblocking(False)
     return Child(name, pid, ours, limit_us)
@@ -159,7 +159,7 @@ def _no_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
+def _run_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
     """Run the function, and never return."""
     code = EXIT_FAILED
     try:
@@ -170,8 +170,8 @@ def _be_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         code = run(channel)
     except GatewayError as error:
-        orders.say_failed(channel, error)
-    except BaseException:  # noqa: BLE001 - there is nobody above who could be told
+        orders.report_failed(channel, error)
+    except BaseException:  # noqa: BLE001 - no caller could handle it
         traceback.print_exc()
     finally:
         with suppress(Exception):  # It may be closed.

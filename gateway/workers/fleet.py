@@ -1,7 +1,7 @@
 """All workers of a gateway together, for the admin listener.
 
-Counters are the sum over all workers, including those that have ended (`past`), so that no counter
-decreases. Gauges of a worker count if it responds in time.
+Counters are the sum over all workers, including those that have ended (`retired_counters`), so that
+no counter decreases. Gauges of a worker count if it responds in time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
 from gateway.base.tasks import Tasks
 from gateway.observe.metrics import GatewayMetrics, add, pieces
 from gateway.workers.reports import COUNTED, STATE, WorkerReport, slices
-from gateway.workers.retired_counters import Past
+from gateway.workers.retired_counters import RetiredCounters
 
 ANSWER_S: Final = 1.0
 """How long a worker may take to respond."""
@@ -46,13 +46,13 @@ class Fleet:
         self,
         workers: int,
         own: GatewayMetrics,
-        past: Past,
+        retired: RetiredCounters,
         phase: Phase = Phase.STARTING,
         warning: Callable[[], str] = str,
     ) -> None:
         self._workers = workers
         self._own = own
-        self._past = past
+        self._retired = retired
         self._there: list[WorkerReport] = []
         self._phase = phase
         self._warning = warning
@@ -68,7 +68,7 @@ class Fleet:
         self._there.append(worker)
         if len(self._there) >= self._workers:
             self._all_there.set()
-        self._tasks.start(self._bury(worker))
+        self._tasks.start(self._forget_when_lost(worker))
 
     def drain(self) -> None:
         """Record that the gateway shuts down."""
@@ -79,10 +79,10 @@ class Fleet:
             await asyncio.sleep(COLLECT_S)
             await self._ask(COUNTED)
 
-    async def _bury(self, worker: WorkerReport) -> None:
+    async def _forget_when_lost(self, worker: WorkerReport) -> None:
         await worker.lost
         self._there.remove(worker)
-        self._past.bury(worker.process.get(_CPU, 0.0), worker.counted)
+        self._retired.add_ended(worker.process.get(_CPU, 0.0), worker.counted)
 
     async def is_alive(self) -> bool:
         """Return whether a worker responds; if there is none, one is being started."""
@@ -110,11 +110,13 @@ class Fleet:
         silent = [worker for worker in self._there if worker not in answered]
         parts = [(worker.counted, worker in fresh) for worker in self._there]
         own = list(pieces(self._own))
-        self._past.show(_cpu_seconds(own_process), own)
-        parts += [(self._past.pieces, False), (own, True)]
+        self._retired.show(_cpu_seconds(own_process), own)
+        parts += [(self._retired.pieces, False), (own, True)]
         processes = [worker.process for worker in fresh]
-        past_cpu = self._past.cpu_seconds + sum(worker.process.get(_CPU, 0.0) for worker in silent)
-        total = GatewayMetrics(self._own.version, lambda: self._past.started_us)
+        ended_cpu = self._retired.cpu_seconds + sum(
+            worker.process.get(_CPU, 0.0) for worker in silent
+        )
+        total = GatewayMetrics(self._own.version, lambda: self._retired.started_us)
         total.workers = sum(
             worker.readiness is not None and worker.readiness.phase is Phase.SERVING
             for worker in fresh
@@ -124,7 +126,7 @@ class Fleet:
                 for piece in some:
                     add(total, piece, gauges=is_fresh)
                 await asyncio.sleep(0)
-        return Scrape(total, sum_of_processes(own_process, [*processes, {_CPU: past_cpu}]))
+        return Scrape(total, sum_of_processes(own_process, [*processes, {_CPU: ended_cpu}]))
 
     async def _ask(self, question: bytes) -> list[WorkerReport]:
         """Return the workers that responded."""

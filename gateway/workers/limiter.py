@@ -24,7 +24,7 @@ from gateway.stores.shared.server import SharedServer
 from gateway.wiring.limiter import limits_by_policy
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
-from gateway.workers.retired_counters import Past
+from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ async def serve(
         config: the configuration of the gateway.
         workers: how many workers there are.
         memory_url: the URL of the memory store; empty if counts are elsewhere.
-        past_file: the file of `Past`.
+        past_file: the file of `RetiredCounters`.
         post: its channel, name and the sockets of the admin listener.
 
     Raises:
@@ -61,9 +61,9 @@ async def serve(
     if memory_url:
         metrics.memory = store.memory
     # A restarted limiter does not wait for all workers: one may be missing by now.
-    past = Past(past_file, metrics.started_us)
+    retired = RetiredCounters(past_file, metrics.started_us)
     phase = Phase.SERVING if post.reason else Phase.STARTING
-    fleet = Fleet(workers, metrics, past, phase, lambda: store.warning)
+    fleet = Fleet(workers, metrics, retired, phase, lambda: store.warning)
     ended, may_serve = asyncio.Event(), asyncio.Event()
     if not post.handover.is_pending:
         may_serve.set()
@@ -89,7 +89,7 @@ async def serve(
         if admin is not None:
             await admin.close()
 
-    told = orders.Orders(
+    supervisor = orders.Orders(
         post.channel,
         {
             orders.LINK: lambda connections: tasks.start(_link(fleet, store, connections)),
@@ -104,7 +104,7 @@ async def serve(
             ),
         },
     )
-    told.say_started()
+    supervisor.report_started()
     await may_serve.wait()
     if config.admin is not None:
         address = config.admin.listen

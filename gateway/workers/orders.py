@@ -46,7 +46,7 @@ ORPHAN_S: Final = 2.0
 """How long a child may continue without its supervisor, to finish requests in flight."""
 
 
-class Said(NamedTuple):
+class ChildMessage(NamedTuple):
     """A message of a child.
 
     Attributes:
@@ -92,13 +92,13 @@ class Orders:
         self._loop.add_reader(channel.fileno(), self._read)
         self._beat()
 
-    def say_started(self) -> None:
+    def report_started(self) -> None:
         """Report to the supervisor that this child serves."""
-        _say(self._channel, Said(is_started=True))
+        _send(self._channel, ChildMessage(is_started=True))
 
-    def say_leaving(self) -> None:
+    def report_leaving(self) -> None:
         """Report to the supervisor that this child will end when another serves in its place."""
-        _say(self._channel, Said(is_leaving=True))
+        _send(self._channel, ChildMessage(is_leaving=True))
 
     def _beat(self) -> None:
         """Report to the supervisor that the loop runs; see `watchdog`."""
@@ -116,7 +116,7 @@ class Orders:
             order, descriptors = b"", []
         sockets = [socket(fileno=number) for number in descriptors]
         if order:
-            self._acts.get(order, _let_go)(sockets)
+            self._acts.get(order, _close_all)(sockets)
             return
         self._loop.remove_reader(self._channel.fileno())
         log.warning("the supervisor has ended; this process shuts down as well")
@@ -124,25 +124,25 @@ class Orders:
         self._acts[STOP]([])
 
 
-def _let_go(sockets: list[socket]) -> None:
+def _close_all(sockets: list[socket]) -> None:
     for one in sockets:
         one.close()
 
 
-def say_failed(channel: socket, error: GatewayError) -> None:
+def report_failed(channel: socket, error: GatewayError) -> None:
     """Report to the supervisor why a child cannot start."""
     words: tuple[str, ...] = (str(error),)
     if isinstance(error, StartError):
         words = (error.path, error.message, error.hint)
-    _say(channel, Said(error=words))
+    _send(channel, ChildMessage(error=words))
 
 
-def _say(channel: socket, said: Said) -> None:
+def _send(channel: socket, said: ChildMessage) -> None:
     with suppress(OSError):
         channel.sendall(json.dumps(said).encode() + b"\n")
 
 
-def understand(line: bytes) -> Said:
+def read_message(line: bytes) -> ChildMessage:
     """Return the message of a child."""
     is_started, is_leaving, error = json.loads(line)
-    return Said(is_started, is_leaving, tuple(error))
+    return ChildMessage(is_started, is_leaving, tuple(error))

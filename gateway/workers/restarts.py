@@ -49,7 +49,7 @@ class Restarts:
         self._due_us[name] = now_us + pause_us
         self._pauses_us[name] = min(max(FIRST_PAUSE_US, 2 * pause_us), LONGEST_PAUSE_US)
 
-    def soon(self, name: str, now_us: int) -> None:
+    def schedule_successor(self, name: str, now_us: int) -> None:
         """Schedule the start of a successor of a child that is about to end."""
         self._due_us[name] = now_us + FIRST_PAUSE_US
 

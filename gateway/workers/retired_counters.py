@@ -23,7 +23,7 @@ MAX_BYTES: Final = 1 << 30
 """
 
 
-class Past:
+class RetiredCounters:
     """The sum, continued from a previous limiter.
 
     Args:
@@ -47,9 +47,9 @@ class Past:
         self._add(every)
         cpu_seconds, counted = self._read(BLOCK_BYTES, 0, [0.0, []])
         self.show(0.0, [])
-        self.bury(cpu_seconds, counted)
+        self.add_ended(cpu_seconds, counted)
 
-    def bury(self, cpu_seconds: float, counted: Sequence[Piece]) -> None:
+    def add_ended(self, cpu_seconds: float, counted: Sequence[Piece]) -> None:
         """Add the counters of another process that has ended."""
         self._add(counted)
         self.cpu_seconds += cpu_seconds

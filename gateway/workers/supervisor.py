@@ -20,7 +20,7 @@ from gateway.base.errors import GatewayError, StartError
 from gateway.config.models.gateway import GatewayConfig
 from gateway.wiring.limiter import memory_url
 from gateway.workers import limiter, orders, worker
-from gateway.workers.child import HANDLED, Child, end_at_once, start_child
+from gateway.workers.child import HANDLED, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
@@ -114,8 +114,8 @@ class _Supervisor:
                 self._start_those_due()
                 is_late = self._wait()
                 for number in self._signals():
-                    self._heed(number)
-                self._bury()
+                    self._on_signal(number)
+                self._reap()
                 self._go_on_with_upgrade()
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
@@ -133,7 +133,7 @@ class _Supervisor:
             siblings = list(self._children.values())
             try:
                 self._children[name] = start_child(
-                    name, siblings, partial(self._be, name), self._watchdog_us
+                    name, siblings, partial(self._make_runner, name), self._watchdog_us
                 )
                 self._link_with(name)
             except OSError as error:
@@ -145,7 +145,7 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _be(self, name: str, channel: socket) -> int:
+    def _make_runner(self, name: str, channel: socket) -> int:
         """Return what a child runs."""
         for end in (self._woken, self._waker):
             end.close()
@@ -154,17 +154,19 @@ class _Supervisor:
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
         is_first = number == 0
-        elders = self._succession.elders | {child.pid for child in self._elders(name)}
+        predecessors = self._succession.predecessors | {
+            child.pid for child in self._predecessors(name)
+        }
         # Listeners for other systems are in the first worker.
         handover = self._succession.enter_child(keeps_sockets=is_first)
         if name == LIMITER:
             admin = self._listeners.admin
-            post = worker.Post(name, channel, admin, lock, reason, is_first, elders, handover)
+            post = worker.Post(name, channel, admin, lock, reason, is_first, predecessors, handover)
             url, past = memory_url(config), self._files.past
             return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
-        post = worker.Post(name, channel, sockets, lock, reason, is_first, elders, handover)
+        post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors, handover)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
@@ -207,7 +209,7 @@ class _Supervisor:
         except BlockingIOError:
             return b""
 
-    def _heed(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
             if self._is_stopped:
                 self._die(number)
@@ -218,19 +220,19 @@ class _Supervisor:
         elif number == signal.SIGUSR2:
             self._begin_upgrade()
         elif number == signal.SIGUSR1:
-            self._tell_all(orders.REOPEN)
+            self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
             for name, child in self._children.items():
                 orders.give(child.channel, orders.REFUSE if name == LIMITER else orders.RENEW)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Reap ended children, and schedule their restarts."""
         for name, child in list(self._children.items()):
             child.listen()
-            end = child.how_it_ended()
+            end = child.exit_description()
             if end is None:
                 if child.is_leaving and name in self._names:
-                    self._let_leave(name, child)
+                    self._replace(name, child)
                 continue
             del self._children[name]
             if self._is_starting and self._ends_us is None:
@@ -238,12 +240,12 @@ class _Supervisor:
             is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
             if is_needed and name in self._names and name not in self._restarts:
                 self._start_again(name, child, end)
-        self._relieve()
+        self._stop_replaced()
         if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
             if not self._is_starting:
                 self._succession.serving()
-                self._tell_all(orders.SERVE)
+                self._order_all(orders.SERVE)
         if self._ends_us is not None:
             self._end_what_is_left(self._ends_us)
 
@@ -260,28 +262,28 @@ class _Supervisor:
                 child.watchdog.beat(now_us)
             child.kill_if_hung(now_us)
 
-    def _elders(self, name: str) -> list[Child]:
+    def _predecessors(self, name: str) -> list[Child]:
         """Return the predecessors of a child that have not ended yet."""
         return [child for key, child in self._children.items() if child.name == name != key]
 
-    def _relieve(self) -> None:
+    def _stop_replaced(self) -> None:
         """Let workers end whose successors serve."""
         for name in self._names:
             child = self._children.get(name)
             if child is None or not child.is_started:
                 continue
-            for elder in self._elders(name):
-                if not elder.is_relieved:
-                    elder.is_relieved = True
-                    orders.give(elder.channel, orders.YIELD)
+            for predecessor in self._predecessors(name):
+                if not predecessor.is_replaced:
+                    predecessor.is_replaced = True
+                    orders.give(predecessor.channel, orders.YIELD)
 
-    def _let_leave(self, name: str, child: Child) -> None:
+    def _replace(self, name: str, child: Child) -> None:
         """Replace a worker that another process stopped: it ends when its successor serves."""
         del self._children[name]
         self._children[f"{name} ({child.pid})"] = child
         if self._ends_us is None:
             # Not immediately: a process that stops all processes is about to stop this one, too.
-            self._restarts.soon(name, monotonic_us())
+            self._restarts.schedule_successor(name, monotonic_us())
             self._reasons[name] = f"{name} ({child.pid}) was stopped and has been replaced"
 
     def _start_again(self, name: str, child: Child, end: str) -> None:
@@ -344,12 +346,12 @@ class _Supervisor:
         if monotonic_us() >= ends_us:
             self._kill_all()
 
-    def _tell_all(self, order: bytes) -> None:
+    def _order_all(self, order: bytes) -> None:
         for child in self._children.values():
             orders.give(child.channel, order)
 
     def _kill_all(self) -> None:
-        end_at_once(self._children.values())
+        kill_and_wait(self._children.values())
         self._children.clear()
 
     def _die(self, number: int) -> NoReturn:

@@ -99,7 +99,7 @@ class Succession:
 
     Attributes:
         handover: the sockets that it inherits.
-        elders: the ids of the processes that it replaces.
+        predecessors: the ids of the processes that it replaces.
         manager: as given.
 
     Raises:
@@ -112,7 +112,7 @@ class Succession:
         environment: Mapping[str, str],
         manager: ServiceManager,
     ) -> None:
-        self.elders = announcement.elders
+        self.predecessors = announcement.predecessors
         self.manager = manager
         number = announcement.channel
         self.handover = Handover(announcement.sockets, has_predecessor=number is not None)
@@ -126,7 +126,9 @@ class Succession:
         """Return how the listeners of this process share addresses with those of others."""
         # Otherwise a library that binds by itself could not have its address beside this process.
         return Sharing(
-            is_on=hasattr(socket_module, "SO_REUSEPORT"), elders=self.elders, handover=self.handover
+            is_on=hasattr(socket_module, "SO_REUSEPORT"),
+            predecessors=self.predecessors,
+            handover=self.handover,
         )
 
     def serving(self) -> None:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 REPLACED_S: Final = 10.0
 """How long a stopped worker continues to serve if no other replaces it."""
-LAST_WORDS_S: Final = 1.0
+LAST_REPORT_S: Final = 1.0
 """How long a worker that ends may take to report its counters."""
 
 
@@ -38,7 +38,7 @@ class Post(NamedTuple):
         log_lock: as in `gateway.observe.logs.open_output`.
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
-        elders: the ids of the processes that it replaces: they serve until it does.
+        predecessors: the ids of the processes that it replaces: they serve until it does.
         handover: inherited sockets for the listeners of other systems. While it is pending,
             connections are accepted only on the order: the gateway that is replaced serves until
             all processes of its successor are ready.
@@ -50,7 +50,7 @@ class Post(NamedTuple):
     log_lock: int
     reason: str
     is_first: bool
-    elders: frozenset[int]
+    predecessors: frozenset[int]
     handover: Handover
 
 
@@ -70,7 +70,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     if memory_url(config) == store.url:
         store = store.model_copy(update={"deadline": store.deadline_of_workers})
     memory = SharedStore(workers, store.deadline)
-    sharing = Sharing(is_on=True, elders=post.elders, handover=handover)
+    sharing = Sharing(is_on=True, predecessors=post.predecessors, handover=handover)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
@@ -85,19 +85,19 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         reporter = Reporter(running)
         tasks.start(_link(reporter, memory, connections))
 
-    told = orders.Orders(
+    supervisor = orders.Orders(
         post.channel,
         {
             orders.LINK: link,
             orders.SERVE: lambda _: may_serve.set(),
             orders.STOP: lambda _: end(),
-            orders.YIELD: lambda _: yield_place(),
+            orders.YIELD: lambda _: leave_when_replaced(),
             orders.REOPEN: lambda _: running.reopen_log(),
             orders.RENEW: lambda _: running.renew_certificates(),
         },
     )
 
-    def yield_place() -> None:
+    def leave_when_replaced() -> None:
         nonlocal is_replaced
         is_replaced = True
         handover.leave()
@@ -108,12 +108,12 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         ended.set()
 
     async def wait_for_order() -> None:
-        told.say_started()
+        supervisor.report_started()
         await may_serve.wait()
 
     def leave() -> None:
         # Without this, clients would find no server until the successor is there.
-        told.say_leaving()
+        supervisor.report_leaving()
         loop.call_later(REPLACED_S, ended.set)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -127,7 +127,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     await ended.wait()
     await running.stop(is_replaced=is_replaced)
     with suppress(TimeoutError):
-        async with asyncio.timeout(LAST_WORDS_S):
+        async with asyncio.timeout(LAST_REPORT_S):
             await reporter.finish()
     tasks.cancel()
     return 0

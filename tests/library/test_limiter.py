@@ -21,10 +21,10 @@ from tests.virtual_time import clock, run
 DOWN = Fail(StoreUnavailable("refused"))
 QUEUE: Mapping[str, int | str] = {"max": 3, "max_wait": "10s"}
 
-Story = Callable[[Limiter], Coroutine[Any, Any, None]]
+ProxyReport = Callable[[Limiter], Coroutine[Any, Any, None]]
 
 
-def tell(story: Story, *policies: Policy) -> None:
+def tell(story: ProxyReport, *policies: Policy) -> None:
     """Run with a limiter on virtual time, which leaves nothing behind."""
 
     async def told() -> None:

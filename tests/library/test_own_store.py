@@ -87,7 +87,7 @@ def test_a_store_is_found_by_its_scheme(offers: Any, tmp_path: Path) -> None:
     [
         ("sqlite://", "names no file", "such as sqlite:///var/lib/counts.db"),
         ("sqlite://host", "names no file", "such as sqlite:///var/lib/counts.db"),
-        ("sqlite:///a.db?mode=ro", "'mode' is not an option of this store", "options: there are"),
+        ("sqlite:///a.db?mode=ro", "'mode' is not an option of this store", "options: none"),
         ("sqlite:///a.db#1", "has a fragment", "a # is written %23"),
         ("sqlite:///$COUNTS", "a variable that is not replaced", "write ${COUNTS}"),
     ],
@@ -172,11 +172,11 @@ def test_what_cannot_be_used_is_a_problem_of_the_configuration(
 
     assert "no store has the scheme 'sqlit' (did you mean sqlite://?)" in complaint("sqlit://x")
     assert "known: memory, redis" in complaint("zebra://x")
-    assert "no_such_module:Store, which gone:// stands for, cannot be loaded: ModuleNotFou" in (
+    assert "no_such_module:Store, the store for gone://, cannot be loaded: ModuleNotFou" in (
         complaint("gone://x")
     )
     assert "names no file" in complaint("sqlite://")
-    assert "is no store" in complaint("wrong://x")
+    assert "is not a Store" in complaint("wrong://x")
     assert isinstance(open_store("memory://", domain="", deadline_us=1), MemoryStore)
     with pytest.raises(ConfigError, match="not a kind of store"):
         check_text("store: zebra://x\nroutes: { /**: { upstream: http://a, limit: 1/s } }")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.limiter.outcome import Outcome
-from gateway.limiter.parts import LocalPart, join, near_outcome, split
+from gateway.limiter.parts import LocalPart, join, local_outcome, split
 from gateway.limits.decision import Decision, combine
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
@@ -52,7 +52,7 @@ def test_where_no_store_is_asked_all_of_it_is_near() -> None:
     """The verdict is that of the gateway's own decisions."""
     one = rule(Limit(1, 1_000_000, 1, scope="p"), None)
     decision = Decision(True, 5, 0, 1, 0, 7, 0)
-    outcome = near_outcome(Ask((), (), 1, 0), [one], [LocalPart(one, "k", decision)])
+    outcome = local_outcome(Ask((), (), 1, 0), [one], [LocalPart(one, "k", decision)])
     assert (outcome.verdict.wait_us, outcome.near, outcome.ask.keys) == (5, (0,), ("k",))
 
 

@@ -9,7 +9,7 @@ import pytest
 from multidict import CIMultiDict
 
 from gateway.config.models.gateway import PolicyConfig
-from gateway.limiter.plan import UNBOUNDED_WAIT_US, Missing, Plan
+from gateway.limiter.plan import UNBOUNDED_WAIT_US, MissingKey, Plan
 from gateway.net.tls.peer import ClientCertificate
 from gateway.observe.metrics import PolicyMetrics
 from gateway.stores.base import Ask
@@ -43,7 +43,7 @@ def question(the_plan: Plan, request: Request | None = None) -> Ask:
     """What the store is asked."""
     found = the_plan.ask(request or Request())
     assert isinstance(found, tuple)
-    assert not isinstance(found, Missing)
+    assert not isinstance(found, MissingKey)
     ask, rules = found
     assert len(ask.limits) == len(ask.keys) == len(rules)
     assert tuple(rule.limit for rule in rules) == ask.limits
@@ -144,7 +144,7 @@ def test_a_request_that_lacks_what_is_counted(others: tuple[dict[str, Any], ...]
     assert "192.0.2.1" in by_ip[0].keys[0]
     assert "192.0.2.1" not in shared[0].keys[0]
     missing = found("reject")
-    assert isinstance(missing, Missing)
+    assert isinstance(missing, MissingKey)
     assert (missing.policy.name, missing.word) == ("p0", "header:x-key")
     skipped = found("skip")
     if others:

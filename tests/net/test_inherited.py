@@ -63,13 +63,13 @@ def test_a_number_that_is_none_is_an_error(count: str) -> None:
 @given(
     sockets=st.lists(st.builds(Announced, st.integers(3, 999), st.text(), st.booleans())),
     channel=st.integers(3, 999),
-    elders=st.frozensets(st.integers(2, 99_999)),
+    predecessors=st.frozensets(st.integers(2, 99_999)),
 )
 def test_a_successor_reads_what_its_predecessor_wrote(
-    sockets: list[Announced], channel: int, elders: frozenset[int]
+    sockets: list[Announced], channel: int, predecessors: frozenset[int]
 ) -> None:
     """Whatever names there are; a service manager's variables do not matter then."""
-    said = Announcement(tuple(sockets), channel, elders)
+    said = Announcement(tuple(sockets), channel, predecessors)
     variables = {UPGRADE: said.to_text(), "LISTEN_PID": str(PID), "LISTEN_FDS": "1"}
     assert announcement(variables, PID) == said
 

@@ -364,7 +364,7 @@ async def test_waiting_in_line_says_nothing_of_the_target(tmp_path: Path) -> Non
     }
     async with (
         ScriptedUpstream(script) as upstream,
-        running(tmp_path, upstream, "came free in time", u=u) as run,
+        running(tmp_path, upstream, "became free in time", u=u) as run,
     ):
         first = await run.client()
         first.send(get())

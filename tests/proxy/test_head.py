@@ -16,7 +16,7 @@ from gateway.proxy.head import (
     request_fields,
 )
 from gateway.routing.client_address import ClientAddress
-from gateway.routing.forwarding import read_story
+from gateway.routing.forwarding import read_proxy_report
 
 VIA = b"Via: 1.1 sluice\r\n"
 TRUSTED = ClientAddress([ip_network("192.0.2.7"), ip_network("10.0.0.0/8")])
@@ -31,7 +31,7 @@ def passed(headers: list[Header], origin: RequestOrigin = STRANGER) -> list[Head
             (name.decode("latin-1"), value.decode("utf-8", "surrogateescape"))
             for name, value in headers
         )
-        origin = origin._replace(story=read_story(TRUSTED, origin.peer, fields))
+        origin = origin._replace(report=read_proxy_report(TRUSTED, origin.peer, fields))
     block = request_fields(headers, origin, VIA)
     assert block.endswith(b"\r\n")
     lines = block.removesuffix(b"\r\n").split(b"\r\n")
@@ -256,7 +256,7 @@ def test_whatever_a_trusted_proxy_says_both_families_agree(said: list[tuple[str,
     (chain,), (forwarded,) = values(got, b"x-forwarded-for"), values(got, b"forwarded")
     (proto,), (host,) = values(got, b"x-forwarded-proto"), values(got, b"x-forwarded-host")
     told = CIMultiDict((name, value) for name, value in said)
-    story = read_story(TRUSTED, "192.0.2.7", told)
+    story = read_proxy_report(TRUSTED, "192.0.2.7", told)
     client = story.client if story is not None else "192.0.2.7"
 
     nodes, elements = chain.decode().split(", "), forwarded.decode().split(", ")
@@ -267,7 +267,7 @@ def test_whatever_a_trusted_proxy_says_both_families_agree(said: list[tuple[str,
     parameters = [pair for element in elements for pair in element.split(";")[1:]]
     assert parameters == [f'host="{host.decode()}"', f"proto={proto.decode()}"]
     assert proto in (b"http", b"https")
-    again = read_story(
+    again = read_proxy_report(
         TRUSTED, "192.0.2.7", CIMultiDict({"X-Forwarded-For": chain.decode(), "Forwarded": "x=y"})
     )
     assert again is not None

@@ -31,7 +31,7 @@ def _ask(key: str = "k", cost: int = 1) -> Ask:
 
 
 def _follower(store: Store, metrics: StoreMetrics) -> Follower:
-    return Follower(store, metrics, patience_us=PATIENCE_US, clock=clock())
+    return Follower(store, metrics, timeout_us=PATIENCE_US, clock=clock())
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -29,8 +29,8 @@ KINDS: Final = {
 }
 EVERYWHERE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - nobody but this machine comes
 FIRST: Final = Sharing(is_on=True)
-ME: Final = Sharing(is_on=True, elders=frozenset([os.getpid()]))
-ANOTHER: Final = Sharing(is_on=True, elders=frozenset([os.getppid()]))
+ME: Final = Sharing(is_on=True, predecessors=frozenset([os.getpid()]))
+ANOTHER: Final = Sharing(is_on=True, predecessors=frozenset([os.getppid()]))
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import queue
 import signal
 import threading
 import time
+from collections import Counter
 from typing import Final
 
 import pytest
@@ -103,6 +104,7 @@ async def test_a_worker_that_dies_costs_only_what_it_had(
     # Each of its connections had one request under way at most, and what that took is spent.
     assert counts[0] <= len(had)
     assert LIMIT - len(had) <= counts[200] <= LIMIT
+    wait_until(lambda: "was killed by" in gateway.server.stdout, "nobody says so")
     messages = [line for line in gateway.server.stdout.splitlines() if "was killed by" in line]
     assert len(messages) == 1
     assert f"({victim}) was killed by SIGKILL and has been restarted" in messages[0]
@@ -181,6 +183,9 @@ async def test_without_its_limiter_a_gateway_does_what_its_policies_say(
     assert set(statuses(samples)) <= IN_AN_OUTAGE[mode]
     assert max(sample.ended - sample.started for sample in samples) < LATE_S
     assert set(workers) <= set(children(gateway.server.pid))
+    wait_until(
+        lambda: gateway.server.stdout.count("was killed by SIGKILL") >= 3, "not all are told of"
+    )
     assert gateway.server.stdout.count("was killed by SIGKILL") == 3
     assert await asyncio.to_thread(wait_for_metric, gateway, "sluice_store_ready", 1)
 
@@ -194,21 +199,31 @@ async def test_a_limiter_that_hangs_is_bounded_by_the_deadline(
     limiter = limiter_of(gateway)
     moments: list[float] = []
 
+    async def is_refusing() -> bool:
+        return await asyncio.to_thread(refused) > before
+
+    def refused() -> float:
+        return metric(gateway, "sluice_requests_total", status="429")
+
+    before = 0.0
+
     async def freeze_and_thaw() -> None:
+        nonlocal before
         await asyncio.sleep(0.3)
         with frozen(limiter):
             moments.append(time.monotonic())
             await asyncio.sleep(1.5)
             moments.append(time.monotonic())
         await asyncio.to_thread(wait_for_metric, gateway, "sluice_store_ready", 1)
-        await asyncio.sleep(1.5)
+        before = await asyncio.to_thread(refused)
+        await becomes(is_refusing, wanted=True)
 
     samples = await hammer([gateway.url + "/one"], ["k"], freeze_and_thaw, 12, pause_s=0.01)
     assert set(statuses(samples)) == {200, 429}
     # Who waited for the limiter, and not for the deadline, would not be among these.
+    # For a moment a worker repeats the refusals that it has.
     during = between(samples, moments[0] + 0.4, moments[1])
     assert set(statuses(during)) == {200}
-    assert 429 in statuses(between(samples, moments[1], moments[1] + 10))
 
 
 async def test_alone_each_worker_has_its_share(
@@ -219,9 +234,12 @@ async def test_alone_each_worker_has_its_share(
         "50/s burst 20 per all", "300/h burst 300 per all"
     )
     gateway = await asyncio.to_thread(start_gateway, config)
+    counts: Counter[int] = Counter()
     with frozen(limiter_of(gateway)):
-        samples = await hammer([gateway.url + "/one"], ["k"], lambda: asyncio.sleep(2), clients=24)
-    counts = statuses(samples)
+        # Two seconds on most machines; until one of the workers has nothing left on any.
+        while not counts[429]:
+            load = hammer([gateway.url + "/one"], ["k"], lambda: asyncio.sleep(2), clients=24)
+            counts += statuses(await load)
     assert set(counts) == {200, 429}
     assert 100 <= counts[200] <= 300 + 3
 

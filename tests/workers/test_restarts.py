@@ -39,7 +39,7 @@ def test_what_is_forgotten_is_not_started() -> None:
     """Not even what was due soon, or later."""
     restarts = Restarts(["a", "b"])
     restarts.due(0)
-    restarts.soon("a", 0)
+    restarts.schedule_successor("a", 0)
     restarts.later("b", 0)
     assert "a" in restarts
     assert restarts.due(FIRST_PAUSE_US) == ["a"]

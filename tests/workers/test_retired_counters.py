@@ -10,7 +10,7 @@ import pytest
 
 from gateway.observe.metrics import GatewayMetrics, pieces
 from gateway.observe.metrics.exposition import render
-from gateway.workers.retired_counters import BLOCK_BYTES, Past
+from gateway.workers.retired_counters import BLOCK_BYTES, RetiredCounters
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def _counted(requests: int) -> GatewayMetrics:
 
 def test_the_next_limiter_finds_what_the_last_one_buried(file: int) -> None:
     """All of it, and when the first one began; what was shown of a moment is none of it."""
-    first = Past(file, 1000)
-    first.bury(0.5, list(pieces(_counted(3))))
-    first.bury(0.25, list(pieces(_counted(4))))
-    second = Past(file, 2000)
+    first = RetiredCounters(file, 1000)
+    first.add_ended(0.5, list(pieces(_counted(3))))
+    first.add_ended(0.25, list(pieces(_counted(4))))
+    second = RetiredCounters(file, 2000)
     assert second.started_us == 1000
     assert second.cpu_seconds == 0.75
     assert second.counted.routes["/**"].statuses == {200: 7}
@@ -44,12 +44,12 @@ def test_the_next_limiter_finds_what_the_last_one_buried(file: int) -> None:
 def test_what_a_limiter_showed_of_itself_outlives_it(file: int) -> None:
     """What it last showed, once, whoever comes after the next."""
     own = GatewayMetrics()
-    first = Past(file, 1000)
+    first = RetiredCounters(file, 1000)
     for lines in (1, 2):
         own.log.lines_dropped = lines
         first.show(lines / 4, list(pieces(own)))
     for _ in range(2):
-        later = Past(file, 2000)
+        later = RetiredCounters(file, 2000)
         assert later.cpu_seconds == 0.5
         assert later.counted.log.lines_dropped == 2
 
@@ -59,6 +59,6 @@ def test_what_a_limiter_showed_of_itself_outlives_it(file: int) -> None:
 def test_what_cannot_be_read_is_a_beginning(file: int, left: bytes, place: int) -> None:
     """A limiter that was killed while it wrote does not keep the next one from starting."""
     os.pwrite(file, left, place)
-    past = Past(file, 2000)
+    past = RetiredCounters(file, 2000)
     assert (past.started_us, past.cpu_seconds, past.counted.routes) == (2000, 0.0, {})
-    assert Past(file, 3000).started_us == 2000
+    assert RetiredCounters(file, 3000).started_us == 2000

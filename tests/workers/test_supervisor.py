@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +98,7 @@ def _takes(port: int) -> bool:
 def test_balancers_are_told_before_connections_are_refused(start_gateway: StartGateway) -> None:
     """For `shutdown_delay` every worker takes connections, while `/readyz` says 503."""
     with RecordingUpstream() as upstream:
-        gateway = start_gateway(CONFIG.format(url=upstream.url, more=", shutdown_delay: 2s"))
+        gateway = start_gateway(CONFIG.format(url=upstream.url, more=", shutdown_delay: 5s"))
         gateway.server.signal(signal.SIGTERM)
         wait_until(
             lambda: sum("no longer ready" in line for line in _messages(gateway)) == 3,
@@ -169,6 +170,7 @@ def test_a_worker_that_is_told_to_end_does_so_in_peace(start_gateway: StartGatew
                 other.close()
         wait_until(lambda: not is_there(pid), "it does not end")
         wait_until_ready(gateway, 4)
+    wait_until(lambda: any(str(pid) in line for line in _messages(gateway)), "nobody says so")
     told = [line for line in _messages(gateway) if str(pid) in line]
     assert len(told) == 1
     assert told[0].endswith(f"({pid}) was stopped and has been replaced")
@@ -221,8 +223,12 @@ def test_every_process_opens_a_renamed_log_again(
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    opened = [one.readlink() for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()]
-    return path in opened
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        # It may have been closed since.
+        with suppress(FileNotFoundError):
+            if one.readlink() == path:
+                return True
+    return False
 
 
 def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""What a store can keep of a configuration: told from its URL, without connecting to it.
+"""Which parts of a configuration its store supports, by the store's URL, without connecting.
 
 A policy that the store cannot keep is a problem of the configuration, not of the first request.
 What all stores have in common is here; the limits of one system are in its `capabilities.py`.
@@ -28,18 +28,18 @@ SYSTEMS: Final[dict[str, CapabilityChecks]] = {
 """By the system, which is also the `kind` of a store that it is."""
 
 
-def misfits(config: GatewayConfig) -> Iterator[Finding]:
+def unsupported(config: GatewayConfig) -> Iterator[Finding]:
     """Yield what the stores of a configuration cannot keep of its policies and listeners."""
-    yield from _misfits(config, config.store.url, tuple(config.policies))
+    yield from _unsupported(config, config.store.url, tuple(config.policies))
     migrate = config.store.migrate
     if migrate is not None:
-        yield from _misfits(config, migrate.to, migrate.policies or tuple(config.policies))
+        yield from _unsupported(config, migrate.to, migrate.policies or tuple(config.policies))
     for checks in SYSTEMS.values():
         yield from checks.of_config(config)
     yield from _queues_without_turns(config)
 
 
-def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:
+def _unsupported(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterator[Finding]:
     store = parse_store_url(url)
     checks = SYSTEMS.get(store.kind)
     elsewhere = of_masters_only(config)
@@ -47,22 +47,22 @@ def _misfits(config: GatewayConfig, url: str, names: tuple[str, ...]) -> Iterato
         if name not in config.policies or name in elsewhere:
             continue
         policy = config.policies[name]
-        found = [*_misfits_of(url, policy)]
+        found = [*_unsupported_by(url, policy)]
         if checks is not None and checks.of_policy is not None:
             found += checks.of_policy(store, policy)
         for finding in found:
             yield finding._replace(path=("policies", name, *finding.path))
 
 
-def _misfits_of(url: str, policy: PolicyConfig) -> Iterator[Finding]:
+def _unsupported_by(url: str, policy: PolicyConfig) -> Iterator[Finding]:
     """Yield what of a policy a store cannot keep; paths begin below the policy."""
     can = capabilities_of(url)
     if can.only_mode and policy.consistency != can.only_mode:
-        hint = f"consistency: {can.only_mode}, or a store of another kind"
+        hint = f"set consistency: {can.only_mode}, or use another kind of store"
         yield Finding(("consistency",), can.why_mode.format(mode=policy.consistency), hint)
     if policy.queue is not None and not can.has_turns:
-        message = f"{can.server} gives no turns: nobody can wait for one"
-        yield Finding(("queue", KEY), message, "queue: off, or a store of another kind")
+        message = f"{can.server} has no turns, so requests cannot wait for one"
+        yield Finding(("queue", KEY), message, "set queue: off, or use another kind of store")
 
 
 def _queues_without_turns(config: GatewayConfig) -> Iterator[Finding]:
@@ -71,5 +71,5 @@ def _queues_without_turns(config: GatewayConfig) -> Iterator[Finding]:
         return
     for name, policy in config.policies.items():
         if policy.consistency == "eventual" and policy.queue is not None:
-            message = "turns are given by the store, which an eventual policy does not ask"
+            message = "the store assigns turns, and an eventual policy does not ask it"
             yield Finding(("policies", name, "queue", KEY), message, "leave the queue out")

@@ -15,12 +15,12 @@ from pydantic_core import ErrorDetails
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.config.checking import cross, throttlex_checks
-from gateway.config.checking.capabilities import misfits
+from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
-    circles,
     foreign_variables,
     patterns,
+    redirect_loops,
     variables_of_pages,
 )
 from gateway.config.checking.messages import spared_by, words_for
@@ -52,7 +52,7 @@ class Inspection(NamedTuple):
 
     Attributes:
         problems: what keeps it from being run.
-        warnings: what is to be seen to.
+        warnings: problems that do not prevent a start.
     """
 
     problems: Sequence[Finding]
@@ -236,13 +236,13 @@ class _Checker:
             findings += unknown_methods(self.expanded.data)
         findings += cross.unreachable(self._valid_routes(config))
         if config is not None:
-            findings += cross.loops(config)
+            findings += cross.address_conflicts(config)
             findings += cross.unfit_for_callers(config)
             findings += cross.unfit_for_requests(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
             findings += throttlex_checks.conflicts(config)
-            findings += misfits(config)
+            findings += unsupported(config)
         wrong = [one for one in map(self._place, findings) if one]
         if config is None or wrong:
             return config, wrong, []
@@ -250,7 +250,7 @@ class _Checker:
             *cross.warnings(config),
             *throttlex_checks.warnings(config),
             *patterns(config, self.expanded.origins),
-            *circles(config),
+            *redirect_loops(config),
             *variables_of_pages(config),
             *bodies_of_refusals(config),
             *foreign_variables(config),

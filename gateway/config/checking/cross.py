@@ -28,7 +28,7 @@ from gateway.config.values.units import format_duration
 from gateway.config.values.words import join
 from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
 from gateway.limits.rate import NS_PER_US
-from gateway.routing.forwarding import tells_origin
+from gateway.routing.forwarding import is_origin_field
 from gateway.routing.pattern import Pattern
 from gateway.routing.table import shadowed
 
@@ -161,7 +161,7 @@ def unreachable(routes: Sequence[tuple[int, RouteConfig]]) -> Iterator[Finding]:
         yield Finding(("routes", index, KEY), message, hint)
 
 
-def loops(config: GatewayConfig) -> Iterator[Finding]:
+def address_conflicts(config: GatewayConfig) -> Iterator[Finding]:
     """Return listeners that collide, and upstreams that are the gateway itself."""
     listeners: list[tuple[Path, Address]] = []
     sockets: set[str] = set()
@@ -281,7 +281,7 @@ def _proxy_warnings(name: str, policy: PolicyConfig, config: GatewayConfig) -> I
     for index, line in enumerate(policy.limits):
         for word in line.per:
             kind, _, header = word.partition(":")
-            if kind == "header" and tells_origin(header.lower()):
+            if kind == "header" and is_origin_field(header.lower()):
                 message = f"{header} is accepted from trusted proxies only, and there are none"
                 hint = "set trusted_proxies to the networks of your proxies"
                 yield Finding(("policies", name, "limits", index), message, hint)

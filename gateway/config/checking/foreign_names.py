@@ -154,7 +154,7 @@ _NAMES: Final = {
 }
 
 
-def called_here(word: str, here: Collection[str]) -> str:
+def local_name(word: str, here: Collection[str]) -> str:
     """Return the names here of a key of another program; or empty."""
     names = [name for name in _names(word) if name in here]
     if names:
@@ -163,13 +163,13 @@ def called_here(word: str, here: Collection[str]) -> str:
     return f"it is part of the limit, for example limit: {_IN_A_LIMIT[word]}" if is_part else ""
 
 
-def value_called_here(found: object, here: Collection[str]) -> str:
+def local_value(found: object, here: Collection[str]) -> str:
     """Return the name here of another program's value; or empty."""
     name, more = _VALUES.get(_snake(str(found).lower()), ("", ""))
     return f"use {name}{', ' if more else ''}{more}" if name in here else ""
 
 
-def habit(word: str) -> str:
+def common_mistake(word: str) -> str:
     """Return the hint for a common mistake or a missing feature; or empty.
 
     Use it last, because many of these words are valid in other places.
@@ -187,7 +187,7 @@ def belongs(word: str, places: Mapping[str, Collection[str]]) -> str:
     return f"it belongs {home}" if home else ""
 
 
-def called_there(word: str, places: Mapping[str, Collection[str]]) -> str:
+def local_place(word: str, places: Mapping[str, Collection[str]]) -> str:
     """Return the name here of another program's key, and where it belongs; or empty."""
     homes = ((name, _home(name, places)) for name in _names(word))
     return next(

@@ -58,7 +58,7 @@ class _NoFields:
         return default
 
 
-def circles(config: GatewayConfig) -> Iterator[Finding]:
+def redirect_loops(config: GatewayConfig) -> Iterator[Finding]:
     """Return redirects to a path of the same route."""
     table = RouteTable(
         [

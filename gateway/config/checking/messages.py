@@ -16,10 +16,10 @@ from pydantic_core import ErrorDetails
 
 from gateway.config.checking.foreign_names import (
     belongs,
-    called_here,
-    called_there,
-    habit,
-    value_called_here,
+    common_mistake,
+    local_name,
+    local_place,
+    local_value,
 )
 from gateway.config.models.frontends import KINDS
 from gateway.config.models.gateway import (
@@ -89,7 +89,7 @@ def spared_by(error: ErrorDetails) -> Iterator[Path]:
         return
     word = str(path[-1])
     for name in _keys_of(model):
-        if called_here(word, [name]) or did_you_mean(word, [name]):
+        if local_name(word, [name]) or did_you_mean(word, [name]):
             yield (*path[:-1], _INSTEAD_OF.get(name, name))
 
 
@@ -144,7 +144,7 @@ def _glued(kind: str, path: Path, found: object) -> Finding | None:
 def nearest(found: object, words: Sequence[str]) -> str:
     """Return `did you mean` with a similar word, or a list of all words."""
     names = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-    same = value_called_here(found, words)
+    same = local_value(found, words)
     if same:
         return same
     # Numbers with common digits are not similar.
@@ -318,14 +318,14 @@ def _key_hint(path: Path) -> str:
     places = {place: _keys_of(home) for place, home in homes.items()} if is_section else {}
     return (
         _level_hint(path)
-        or called_here(word, names)
+        or local_name(word, names)
         or _throttlex_hint(word, model)
         or (_IN_THE_URL if model is StoreConfig and word in _PARTS_OF_A_URL else "")
         or belongs(word, places)
         or _frontend_hint(word, model)
-        or habit(word)
+        or common_mistake(word)
         or did_you_mean(word, names)
-        or called_there(word, places)
+        or local_place(word, places)
         or (f"write set: {{{word}: ...}}, or add" if model is FieldEdits else "")
         or f"known keys: {', '.join(names)}"
     )
@@ -340,8 +340,8 @@ def _level_hint(path: Path) -> str:
     outside = [name for name in FrontendConfig.model_fields if name not in KINDS]
     if word in outside:
         return f"it belongs beside {kind}, not under it"
-    renamed = called_here(word, outside)
-    is_known = inside is not None and called_here(word, _keys_of(inside))
+    renamed = local_name(word, outside)
+    is_known = inside is not None and local_name(word, _keys_of(inside))
     return f"{renamed}, and belongs beside {kind}" if renamed and not is_known else ""
 
 

@@ -38,7 +38,7 @@ def explain(config: GatewayConfig) -> list[str]:
     """Sentences for the whole configuration; lines that belong to one before are indented."""
     can = capabilities_of(config.store.url)
     is_shared = can.is_shared or bool(config.store.migrate) or config.server.workers != 1
-    told: dict[str, str] = {}
+    described: dict[str, str] = {}
     used = used_policies(config)
     asked = used - {name for route in config.routes for name in route.policies}
     reported = of_masters_only(config)
@@ -50,7 +50,7 @@ def explain(config: GatewayConfig) -> list[str]:
         *explain_migration(config),
         *explain_pages(config.error_pages),
         "",
-        *(line for route in config.routes for line in explain_route(route, config, told)),
+        *(line for route in config.routes for line in explain_route(route, config, described)),
         *explain_frontends(config.listeners),
         *(
             line
@@ -93,13 +93,15 @@ def outline(config: GatewayConfig) -> list[str]:
     return lines
 
 
-def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str]) -> list[str]:
+def explain_route(
+    route: RouteConfig, config: GatewayConfig, described: dict[str, str]
+) -> list[str]:
     """Describe which requests the route takes, and where they go.
 
     Args:
         route: the route.
         config: the configuration that it is part of.
-        told: upstreams that have been described, and at which route; updated.
+        described: upstreams that have been described, and at which route; updated.
     """
     upstream = None if route.upstream is None else config.upstreams[route.upstream]
     does = explain_own(route)
@@ -112,7 +114,7 @@ def explain_route(route: RouteConfig, config: GatewayConfig, told: dict[str, str
         lines.append(f"  They are limited by {word} {names}.")
     else:
         lines.append("  They are not limited.")
-    first = told.setdefault(route.upstream or "", route.name)
+    first = described.setdefault(route.upstream or "", route.name)
     is_first = first == route.name
     if upstream is not None:
         if is_first:

@@ -23,7 +23,7 @@ def explain_limit(line: LimitLine, *, by_clock: bool = True, is_asked: bool = Fa
         by_clock: whether fixed windows begin with the clock, not with their first request.
         is_asked: whether it counts clients of listeners for other systems.
     """
-    whom = _whom(line.per)
+    whom = _per_phrase(line.per)
     if is_asked and line.per == ("ip",):
         whom = "for everything that a client names"
     if not by_clock and line.limit.algorithm == "fixed_window":
@@ -102,7 +102,7 @@ def _period(period_us: int) -> str:
     return format_duration(period_us)
 
 
-def _whom(per: Sequence[str]) -> str:
+def _per_phrase(per: Sequence[str]) -> str:
     if tuple(per) == ("all",):
         return "for all clients together"
     words = [key_word(word) for word in per]

@@ -20,16 +20,6 @@ def render(problems: Iterable[Problem], label: str = "") -> str:
     return "\n\n".join(_render(problem, label) for problem in problems)
 
 
-def summarise(problems: int, warnings: int = 0) -> str:
-    """Return `2 problems`, `1 problem, 3 warnings`; empty if there is nothing."""
-    parts = [
-        f"{number} {word}{'' if number == 1 else 's'}"
-        for number, word in ((problems, "problem"), (warnings, "warning"))
-        if number
-    ]
-    return ", ".join(parts)
-
-
 def _render(problem: Problem, label: str) -> str:
     place = f"{problem.file}:{problem.line}:{problem.column}" if problem.line else problem.file
     where = f" {_printable(problem.path)}:" if problem.path else ""

@@ -163,10 +163,10 @@ def _limits_and_fields() -> list[Schema]:
     is_concurrency: Schema = {"const": "concurrency"}
     not_all_at_once = _some_line({"not": _AT_ONCE})
     return [
-        {"if": _said("algorithm", {"not": has_burst}), "then": _each_line(_NO_BURST)},
-        {"if": _said("algorithm", is_concurrency), "then": _each_line(_AT_ONCE)},
-        {"if": _said("lease", {}), "then": _some_line(_AT_ONCE)},
-        {"if": _said("queue", _IS_QUEUE), "then": not_all_at_once},
+        {"if": _with_field("algorithm", {"not": has_burst}), "then": _each_line(_NO_BURST)},
+        {"if": _with_field("algorithm", is_concurrency), "then": _each_line(_AT_ONCE)},
+        {"if": _with_field("lease", {}), "then": _some_line(_AT_ONCE)},
+        {"if": _with_field("queue", _IS_QUEUE), "then": not_all_at_once},
         {
             "if": {"required": ["throttlex"]},
             "then": {
@@ -178,16 +178,16 @@ def _limits_and_fields() -> list[Schema]:
             },
         },
         {
-            "if": _said("count_refused", _IS_ON),
+            "if": _with_field("count_refused", _IS_ON),
             "then": {
-                "not": _said("queue", _IS_QUEUE),
-                "anyOf": [_said("algorithm", can_count), _each_line(_NO_RATE)],
+                "not": _with_field("queue", _IS_QUEUE),
+                "anyOf": [_with_field("algorithm", can_count), _each_line(_NO_RATE)],
             },
         },
     ]
 
 
-def _said(field: str, value: Schema) -> Schema:
+def _with_field(field: str, value: Schema) -> Schema:
     return {"properties": {field: value}, "required": [field]}
 
 
@@ -279,7 +279,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
 
 
 def _drop_titles(schema: Any) -> None:
-    """Titles in capitals, made from field names, help nobody."""
+    """Remove the titles that pydantic makes from field names."""
     if isinstance(schema, dict):
         if isinstance(schema.get("title"), str):
             del schema["title"]

@@ -11,7 +11,7 @@ from gateway.config.values.units import format_duration
 
 
 def explain_store(store: StoreConfig, config: GatewayConfig) -> Iterator[str]:
-    """Where counts are kept, who shares them, and what happens if that place is away."""
+    """Where counts are kept, which gateways share them, and what happens in an outage."""
     can = capabilities_of(store.url)
     yield from explain_store_url(store.url, config.domain)
     if can.is_gatekeeper:

@@ -16,7 +16,7 @@ from gateway.config.values.header_names import FRAMING, HEADER_NAME, HOP_BY_HOP
 from gateway.config.values.paths import PathError, parse_path
 from gateway.config.values.types import ListOf, describe, problem, problems, read_size
 from gateway.config.values.units import SIZE_PATTERN
-from gateway.config.values.written import Filled, as_text, literal
+from gateway.config.values.written import FilledText, as_text, literal
 from gateway.http.editing.template import HEADER, VARIABLES, Template, TemplateError, parse_template
 from gateway.routing.rewrite import Rewrite
 
@@ -48,12 +48,12 @@ def _read_template(value: object) -> Template:
         template = parse_template(literal(value, _BRACES).strip(), _FIELD_VARIABLES)
     except TemplateError as error:
         message = error.message
-        if isinstance(value, Filled) and message.startswith("{"):
+        if isinstance(value, FilledText) and message.startswith("{"):
             # It quotes the text between two braces, which may be a secret.
             message = f"{value.written} has an unknown variable"
         raise problem(message, error.hint, column=error.offset + 1) from None
     # The value of a variable or file is not shown: it may be a secret.
-    return template._replace(text=value.written) if isinstance(value, Filled) else template
+    return template._replace(text=value.written) if isinstance(value, FilledText) else template
 
 
 FieldValue = Annotated[

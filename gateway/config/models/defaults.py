@@ -41,20 +41,20 @@ def fill_policy(
     is_gatekeeper: bool = False,
     may_owe: bool = False,
 ) -> PolicyConfig:
-    """Return a policy with what the defaults say where it leaves something out.
+    """Return a policy with the defaults for options that it does not set.
 
     Args:
-        policy: what is said of it.
-        defaults: what is said of all of them.
+        policy: the policy as written.
+        defaults: the defaults of all policies.
         is_gatekeeper: whether the store is a gatekeeper of Smockron, which has defaults of its own.
-        may_owe: whether more may be used than there is, up to one limit.
+        may_owe: whether usage may exceed the limit, by at most the limit once more.
     """
     if is_gatekeeper:
         defaults = _of_gatekeepers(defaults)
-    said = policy.model_fields_set
-    # A default is for those that can have it; what a policy says itself was checked there.
+    set_fields = policy.model_fields_set
+    # A default applies to policies that can have it; options of the policy itself were checked.
     can_queue = has_queue(policy.limits) and (policy.consistency != "eventual" or is_gatekeeper)
-    keeps_queue = "queue" in said or not can_queue
+    keeps_queue = "queue" in set_fields or not can_queue
     queue = policy.queue if keeps_queue else defaults.queue
     update: dict[str, Any] = {
         "queue": queue,
@@ -69,11 +69,13 @@ def fill_policy(
         ),
     }
     for name in ("on_store_error", "headers"):
-        if name not in said:
+        if name not in set_fields:
             update[name] = getattr(defaults, name)
     if policy.throttlex is not None:
         body = {*policy.on_limit.model_fields_set, *defaults.on_limit.model_fields_set}
-        update |= answers_of_throttlex(update["on_limit"], said | defaults.model_fields_set, body)
+        update |= answers_of_throttlex(
+            update["on_limit"], set_fields | defaults.model_fields_set, body
+        )
     return policy.model_copy(update=update)
 
 
@@ -87,5 +89,5 @@ def _of_gatekeepers(defaults: Defaults) -> Defaults:
         "headers": "none",
         "on_limit": overlay(defaults.on_limit, OnLimit.model_construct({"status"}, status=503)),
     }
-    said = defaults.model_fields_set - {"on_limit"}
-    return defaults.model_copy(update={k: v for k, v in usual.items() if k not in said})
+    set_fields = defaults.model_fields_set - {"on_limit"}
+    return defaults.model_copy(update={k: v for k, v in usual.items() if k not in set_fields})

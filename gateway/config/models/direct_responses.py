@@ -13,7 +13,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, mod
 from gateway.config.values.base import Model
 from gateway.config.values.hosts import HostError, parse_host, unfilled_hint
 from gateway.config.values.types import Off, Switch, describe, problem
-from gateway.config.values.written import Filled, literal
+from gateway.config.values.written import FilledText, literal
 from gateway.http.editing.pages import fill_page
 from gateway.http.editing.template import Template, TemplateError, parse_template
 
@@ -156,7 +156,7 @@ AnswerStatus = Annotated[
 def _refuse_switch(data: object, name: str) -> None:
     """Refuse words that were probably not meant to be a page."""
     # The content of a file is literal.
-    if isinstance(data, Filled) or not isinstance(data, str):
+    if isinstance(data, FilledText) or not isinstance(data, str):
         return
     if data.strip().lower() in _OFF_WORDS:
         hint = f"remove it; to send this as text, write {{{name}: {data}}}"

@@ -51,7 +51,7 @@ class CertificateConfig(Model):
 
 
 class ClientHeaders(Model):
-    """Fields that tell upstreams who a client is; removed from requests of clients."""
+    """Fields that identify a client to upstreams; removed from requests of clients."""
 
     subject: str | None = Field(
         None, description="Field for the subject, such as CN=alice,O=Example."
@@ -225,7 +225,7 @@ ProxySenders = Annotated[
         }
     ),
 ]
-"""Return who sends PROXY headers: no peer, the trusted proxies, or these networks."""
+"""Return which peers send PROXY headers: none, the trusted proxies, or these networks."""
 
 
 def _read_mode(value: object) -> int:

@@ -46,7 +46,7 @@ from gateway.config.values.types import (
     problem,
     problems,
 )
-from gateway.config.values.written import Filled, WrittenPart
+from gateway.config.values.written import FilledText, WrittenPart
 from gateway.http.editing.template import TemplateError
 
 _FOR_UPSTREAMS: Final = (
@@ -162,8 +162,8 @@ class RouteConfig(Model):
                     f"{name!r} is named twice", "name it once, in any case", under=(name, KEY)
                 )
             stripped = value.strip()
-            if isinstance(value, Filled):
-                stripped = Filled.of(value.written, (WrittenPart(stripped, is_given=True),))
+            if isinstance(value, FilledText):
+                stripped = FilledText.of(value.written, (WrittenPart(stripped, is_given=True),))
             lower[name.lower()] = stripped
         return lower
 

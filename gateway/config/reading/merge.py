@@ -30,7 +30,7 @@ def merge(roots: Sequence[Node]) -> tuple[Node, list[Problem]]:
 
 def _join(first: Node, second: Node, path: Path, problems: list[Problem]) -> Node:
     if not isinstance(first, MappingNode) or not isinstance(second, MappingNode):
-        problems.append(_said_twice(first.place, second.place, path, second))
+        problems.append(_duplicate(first.place, second.place, path, second))
         return first
     members = dict(first.members)
     for name, member in second.members.items():
@@ -42,7 +42,7 @@ def _join(first: Node, second: Node, path: Path, problems: list[Problem]) -> Nod
                 known.key, _join(known.node, member.node, (*path, name), problems)
             )
         else:
-            problems.append(_said_twice(known.key, member.key, (*path, name), member.node))
+            problems.append(_duplicate(known.key, member.key, (*path, name), member.node))
     return MappingNode(first.place, members, first.size + second.size)
 
 
@@ -51,7 +51,7 @@ def _is_section(path: Path) -> bool:
     return len(path) == 1
 
 
-def _said_twice(first: FilePlace, second: FilePlace, path: Path, node: Node) -> Problem:
+def _duplicate(first: FilePlace, second: FilePlace, path: Path, node: Node) -> Problem:
     what = show_path(path) or "this file"
     there = f"{first.document.file}:{first.line}"
     if isinstance(node, SequenceNode) and path:

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from gateway.config.values.written import Filled, WrittenPart
+from gateway.config.values.written import FilledText, WrittenPart
 
 ReadSecret = Callable[[str], str]
 """Returns the text of a file; raises OSError or UnicodeDecodeError."""
@@ -51,7 +51,7 @@ class Substituted(NamedTuple):
         secrets: what must not be shown.
     """
 
-    text: Filled
+    text: FilledText
     is_secret: bool
     secrets: tuple[str, ...]
 
@@ -92,7 +92,7 @@ def substitute(text: str, environ: Mapping[str, str], read_secret: ReadSecret) -
         is_secret = is_secret or (is_file and not is_password)
         parts.append(WrittenPart(login.escape(value, match.start()), is_given=True))
     parts.append(WrittenPart(text[end:], is_given=False))
-    return Substituted(Filled.of(text, tuple(parts)), is_secret, tuple(secrets))
+    return Substituted(FilledText.of(text, tuple(parts)), is_secret, tuple(secrets))
 
 
 class _Login(NamedTuple):

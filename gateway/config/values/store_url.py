@@ -62,7 +62,7 @@ def parse_store_url(url: str) -> StoreUrl:
     if rules is None:
         if scheme not in offered():
             raise StoreUrlError(f"{scheme!r} is not a kind of store", _near_hint(scheme))
-        # The store says nothing of its URLs: what they may be shows when it is opened.
+        # The store has no rules for its URLs: errors appear when it is opened.
         return StoreUrl(scheme, redact(text).partition("://")[2], 0, {})
     check_filled(text)
     if _UNESCAPED.search(text):

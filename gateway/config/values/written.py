@@ -22,7 +22,7 @@ class WrittenPart(NamedTuple):
     is_given: bool
 
 
-class Filled(str):
+class FilledText(str):
     """Text with its references replaced.
 
     Attributes:
@@ -36,7 +36,7 @@ class Filled(str):
     parts: tuple[WrittenPart, ...]
 
     @classmethod
-    def of(cls, written: str, parts: tuple[WrittenPart, ...]) -> Filled:
+    def of(cls, written: str, parts: tuple[WrittenPart, ...]) -> FilledText:
         """Join the parts of a text."""
         filled = cls("".join(part.text for part in parts))
         filled.written, filled.parts = written, parts
@@ -52,7 +52,7 @@ class WrittenInt(int):
     """
 
     written: str = ""
-    filled: Filled | None = None
+    filled: FilledText | None = None
 
     def __str__(self) -> str:
         return self.written or super().__repr__()
@@ -67,13 +67,13 @@ class WrittenFloat(float):
     """
 
     written: str = ""
-    filled: Filled | None = None
+    filled: FilledText | None = None
 
     def __str__(self) -> str:
         return self.written or super().__repr__()
 
 
-def remember(value: object, written: str, filled: Filled | None = None) -> object:
+def remember(value: object, written: str, filled: FilledText | None = None) -> object:
     """Return a number that keeps its spelling; other values as they are."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
@@ -100,10 +100,10 @@ def literal(text: str, escapes: dict[str, str]) -> str:
     """Return a text with the parts from references escaped, and the rest unchanged.
 
     Args:
-        text: any text; only `Filled` has such parts.
+        text: any text; only `FilledText` has such parts.
         escapes: the replacement of each special character.
     """
-    if not isinstance(text, Filled):
+    if not isinstance(text, FilledText):
         return text
     table = str.maketrans(escapes)
     return "".join(

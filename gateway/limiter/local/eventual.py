@@ -1,12 +1,13 @@
-"""Decides from what was last heard of the store, and reports to it afterwards.
+"""Decides from the store's last answers, and reports to it afterwards.
 
-State and its rules, without I/O: the caller sends the `reports` and `looks` that are due and passes
-on the store's answers. This gateway limits each key by itself, in a replica of its own; beyond that
-a key gets no more than the store said was left, and nothing while the store counts it as overdrawn.
-If nothing was heard, only the replica limits the key: the gateway fails open.
+State and its rules, without I/O: the caller sends the reports and probes that are due and passes on
+the store's answers. This gateway limits each key by itself, in a replica of its own; beyond that a
+key gets no more than the store reported as left, and nothing while the store counts it as
+overdrawn. As long as the store has not answered, only the replica limits the key: the gateway fails
+open.
 
-Keys that pass are reported to the store. The store is asked about a key that is not known here, and
-about a key that is refused by what was heard of it: nothing else would ever correct that.
+Keys that pass are reported to the store. It is probed about a key that is not known here, and
+about a key that is refused because of an earlier answer: nothing else would ever correct that.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from gateway.stores.memory.store import MemoryStore
 
 MAX_KEYS: Final = 200_000
 """The most keys to remember; beyond that, the least recently used are forgotten."""
-MAX_LOOKS: Final = 256
-"""The most keys to ask the store about; others are heard of when they are reported."""
+MAX_PROBES: Final = 256
+"""The most keys to probe; the store's counts of others arrive with the answers to reports."""
 KEPT_US: Final = 60_000_000
-"""How long what was heard of an unused key is kept."""
+"""How long the store's answer about an unused key is kept."""
 _NOTHING: Final = Unreported()
 
 
@@ -44,7 +45,7 @@ class UnreportedPasses(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A look at one key: may a request of this cost pass? With cost 0, what is left.
+    """A probe of one key: may a request of this cost pass? With cost 0, what is left.
 
     What passed here is reported after `interval_us`.
     """
@@ -56,12 +57,12 @@ class Probe(NamedTuple):
 
 
 class EventualState:
-    """What one gateway knows of the keys that are counted eventually.
+    """The state of one gateway for limits with `consistency: eventual`.
 
     Args:
         clock: this process's time.
         calendar_clock: the time of day, for calendar windows.
-        gateways: returns how many decide on the same keys, this one included.
+        gateways: returns how many gateways decide on the same keys, including this one.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class EventualState:
         self._clock = clock
         self._calendar_clock = calendar_clock
         self._gateways = gateways
-        remedy = "it has what this gateway let through of keys that are kept eventually"
-        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, remedy)
+        advice = "it has the admissions of this gateway under consistency: eventual"
+        self._replica = MemoryStore(MAX_KEYS, clock, calendar_clock, advice)
         self._views: Generations[Key, RemoteView] = Generations(MAX_KEYS, KEPT_US)
         self._unreported: dict[int, Unreported] = {}
         self._leaving: dict[int, Unreported] = {}
-        self._looks: dict[Key, Probe] = {}
-        self._looked_at: set[Key] = set()
+        self._probes: dict[Key, Probe] = {}
+        self._in_probe: set[Key] = set()
 
     def __repr__(self) -> str:
         return f"<EventualState of {len(self._views)} keys>"
@@ -90,11 +91,11 @@ class EventualState:
         name = (limit.scope, key)
         view = self._views.get(name, now_us)
         if view is None:
-            self._look(name, limit, 0, terms)
+            self._add_probe(name, limit, 0, terms)
         elif 0 < cost <= limit.burst:
             wait_us = view.wait_us(limit, cost, now_us)
             if wait_us > 0:
-                self._see_through(view, limit, key, terms, cost)
+                self._probe_if_stale(view, limit, key, terms, cost)
                 refusal = self._refuse(limit, key, cost, wait_us, view.resets_us - now_us)
                 return self._with_unreported(refusal, view, limit, terms, cost)
         decision = self._replica.decide_limit(limit, key, cost, 0)
@@ -106,7 +107,7 @@ class EventualState:
                 view.passed_us = now_us
         elif not decision.allowed and decision.retry_after_us != NEVER and self._gateways() > 1:
             if view is not None:
-                self._see_through(view, limit, key, terms, cost)
+                self._probe_if_stale(view, limit, key, terms, cost)
             decision = self._with_unreported(decision, view, limit, terms, cost)
         if view is not None:
             left = view.left(limit, now_us)
@@ -114,18 +115,18 @@ class EventualState:
                 decision = decision._replace(remaining=left)
         return decision
 
-    def _see_through(
+    def _probe_if_stale(
         self, view: RemoteView, limit: Limit, key: str, terms: Eventual, cost: int
     ) -> None:
-        """Ask the store about a key that is refused, if what was heard of it is old."""
+        """Probe a refused key if the store's answer about it is old."""
         if view.is_stale(limit, self._clock(), terms.interval_us):
-            look_cost = 0 if limit.algorithm in FULLY_KNOWN else cost
-            self._look((limit.scope, key), limit, look_cost, terms)
+            probe_cost = 0 if limit.algorithm in FULLY_KNOWN else cost
+            self._add_probe((limit.scope, key), limit, probe_cost, terms)
 
     def _with_unreported(
         self, refusal: Decision, view: RemoteView | None, limit: Limit, terms: Eventual, cost: int
     ) -> Decision:
-        """Return a refusal that allows for what others may have admitted and not yet reported."""
+        """Return a refusal that allows for unreported admissions of other gateways."""
         report_us = REPORTED_INTERVALS * terms.interval_us
         if view is not None and view.is_settled(limit, cost, self._clock(), report_us):
             return refusal
@@ -138,7 +139,7 @@ class EventualState:
         return refusal._replace(retry_after_us=retry_after_us, reset_us=reset_us)
 
     def _refuse(self, limit: Limit, key: str, cost: int, wait_us: int, reset_us: int) -> Decision:
-        """Return a refusal by what was heard, or by what passed here if that takes longer."""
+        """Return a refusal by the store's answer, or by the own count if that takes longer."""
         own = self._replica.decide_limit(limit, key, 0, 0)
         if own.remaining < cost:
             own = self._replica.decide_limit(limit, key, cost, 0)
@@ -170,7 +171,7 @@ class EventualState:
         leaving.take_over(self._unreported.pop(interval_us, _NOTHING))
 
     def reports(self, interval_us: int, at_most: int) -> list[UnreportedPasses]:
-        """Remove and return some of what was gathered; none if all has been reported.
+        """Remove and return some gathered admissions; none if all have been reported.
 
         Args:
             interval_us: the interval of the terms.
@@ -200,34 +201,34 @@ class EventualState:
         view = RemoteView.of_report(limit, ask.cost, now_us - gathered_us, decision, now_us)
         self._keep(limit, ask.keys[0], view)
 
-    # Looks at the store.
+    # Probes.
 
-    def _look(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
-        if name not in self._looked_at and len(self._looks) < MAX_LOOKS:
-            self._looks[name] = Probe(limit, name[1], cost, terms.interval_us)
+    def _add_probe(self, name: Key, limit: Limit, cost: int, terms: Eventual) -> None:
+        if name not in self._in_probe and len(self._probes) < MAX_PROBES:
+            self._probes[name] = Probe(limit, name[1], cost, terms.interval_us)
 
     @property
-    def has_looks(self) -> bool:
+    def has_probes(self) -> bool:
         """Whether there is anything to ask."""
-        return bool(self._looks)
+        return bool(self._probes)
 
-    def looks(self, at_most: int) -> list[Probe]:
-        """Remove and return some of the looks; `looked` or `missed` follows for each."""
-        names = list(self._looks)[:at_most]
-        self._looked_at.update(names)
-        return [self._looks.pop(name) for name in names]
+    def take_probes(self, at_most: int) -> list[Probe]:
+        """Remove and return some of the probes; each is to be reported as answered or failed."""
+        names = list(self._probes)[:at_most]
+        self._in_probe.update(names)
+        return [self._probes.pop(name) for name in names]
 
-    def looked(self, look: Probe, decision: Decision) -> None:
-        """Process the answer to a look; what it took of the key is to be given back."""
-        limit, key, cost, interval_us = look
-        self._looked_at.discard((limit.scope, key))
+    def probe_answered(self, probe: Probe, decision: Decision) -> None:
+        """Process the answer to a probe; the caller gives back what it took of the key."""
+        limit, key, cost, interval_us = probe
+        self._in_probe.discard((limit.scope, key))
         self._keep(
-            limit, key, RemoteView.of_look(limit, cost, interval_us, decision, self._clock())
+            limit, key, RemoteView.of_probe(limit, cost, interval_us, decision, self._clock())
         )
 
-    def missed(self, look: Probe) -> None:
-        """Note that the store has not answered a look."""
-        self._looked_at.discard((look.limit.scope, look.key))
+    def probe_failed(self, probe: Probe) -> None:
+        """Note that the store has not answered a probe."""
+        self._in_probe.discard((probe.limit.scope, probe.key))
 
     def _keep(self, limit: Limit, key: str, view: RemoteView) -> None:
         name = (limit.scope, key)

@@ -1,9 +1,9 @@
-"""What a store said of one key, and what follows from it a little later.
+"""A store's answer about one key, and what follows from it a little later.
 
-A token bucket and a fixed window are fully described by their answers: when the bucket is full
-again, when the window ends. For sliding windows and a paced history only the sum is known, so what
-comes back of it is estimated from the rate until the store names a time. What was heard expires
-when the limit is wholly unused again.
+The answer fully describes a token bucket and a fixed window: when the bucket is full again, when
+the window ends. For sliding windows and a paced history it only gives the sum, so what becomes free
+again is estimated from the rate until the store names a time. An answer expires when the limit is
+completely unused again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from gateway.limits.decision import NEVER, Decision
 from gateway.limits.rate import NS_PER_US, Limit
 
 FULLY_KNOWN: Final = ("token_bucket", "fixed_window")
-"""Algorithms for which a look that takes nothing returns when more may pass."""
+"""Algorithms for which a probe that takes nothing returns when more may pass."""
 
 
 class RemoteView:
-    """What the store said of one key, and what was admitted since.
+    """The store's answer about one key, and what was admitted since.
 
     Attributes:
         remaining: how many could pass, from `at_us` on.
@@ -26,7 +26,7 @@ class RemoteView:
         until_us: nothing that costs `blocked_cost` or more passes before.
         blocked_cost: see `until_us`.
         resets_us: when all of it expires.
-        seen_us: when it was heard.
+        seen_us: when the answer arrived.
         spent: what was admitted here and was not counted in it.
         passed_us: when something was last admitted here, or later.
     """
@@ -71,17 +71,17 @@ class RemoteView:
         return view
 
     @classmethod
-    def of_look(
+    def of_probe(
         cls, limit: Limit, cost: int, late_us: int, decision: Decision, now_us: int
     ) -> RemoteView:
-        """Return the view after the answer to a look; an admitted cost is given back."""
+        """Return the view after the answer to a probe; an admitted cost is given back."""
         left = decision.remaining + cost if decision.allowed else decision.remaining
         view = cls(left, now_us + decision.reset_us, now_us)
         view._is_looked = True
         if not decision.allowed and decision.retry_after_us != NEVER:
             view.blocked_cost = cost
             view._block(limit, decision.retry_after_us, late_us, now_us)
-            view.remaining = cost  # By then, as far as is known.
+            view.remaining = cost  # An estimate for that moment.
         return view
 
     def _block(self, limit: Limit, wait_us: int, late_us: int, now_us: int) -> None:
@@ -98,12 +98,12 @@ class RemoteView:
 
     def is_stale(self, limit: Limit, now_us: int, interval_us: int) -> bool:
         """Return whether a refusal by this view is old enough to ask the store again."""
-        # A report says what is left, but not always when there is more.
+        # A report returns what is left, but not always when there is more.
         is_known = self._is_looked or limit.algorithm in FULLY_KNOWN
         return not is_known or now_us - self.seen_us >= interval_us
 
     def is_settled(self, limit: Limit, cost: int, now_us: int, report_us: int) -> bool:
-        """Return whether it says when a request may pass, and others have admitted nothing since.
+        """Return whether it names the time for a request, and others have admitted nothing since.
 
         The gateways share the requests of a key: if none has passed here for as long as reports
         take, none has passed elsewhere, or it has been reported.
@@ -123,7 +123,7 @@ class RemoteView:
         return is_named or self._is_sure_to_pass(cost, now_us)
 
     def _is_sure_to_pass(self, cost: int, now_us: int) -> bool:
-        """Return whether there was room for a request, without the estimate of what came back."""
+        """Return whether there was room for a request, without the estimate of freed tokens."""
         has_room = now_us >= self.at_us and cost + self.spent <= self.remaining
         return has_room or now_us >= self.resets_us
 

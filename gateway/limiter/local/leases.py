@@ -7,9 +7,9 @@ lifetime; a key that is seen once costs the store one ask, as in strict.
 The lifetime of a grant begins before the grant was asked for, so it is spent within one lifetime of
 the moment at which the store counted it, whatever the network and the clocks do in between.
 
-How long a refusal of the store is believed is separate from what clients are told of it. It is
-believed for one lifetime at most, since others may return what they hold; clients get the retry
-time that the store gave.
+How long a refusal of the store is reused is separate from the retry time sent to clients. It is
+reused for one lifetime at most, since other gateways may return tokens; clients get the store's
+retry time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Refusal(NamedTuple):
 
 
 class Lease:
-    """What is known and held of one key."""
+    """The held tokens of one key, and the store's last decision."""
 
     __slots__ = (
         *("asked", "grants", "decided_us", "decision", "held", "is_warm"),
@@ -162,7 +162,7 @@ class LeaseBook:
         return _still_refused(lease, refusal, wait_us, now_us)
 
     def _take(self, lease: Lease, cost: int, now_us: int) -> int | None:
-        """Spend from the oldest grants; return None if too much of what is held has expired."""
+        """Spend from the oldest grants; return None if too many held tokens have expired."""
         oldest = lease.grants[0]
         if oldest.expires_us > now_us and oldest.unused > cost:
             # Almost always true; the rest is for the last tokens of a grant.
@@ -206,7 +206,7 @@ class LeaseBook:
         heapq.heappush(self._expiry, (grant.expires_us, grant.serial))
 
     def unspend(self, serial: int, cost: int) -> list[tuple[Ask, Verdict]]:
-        """Put back what `spend` took: into the grants it came from, as far as they are remembered.
+        """Put back what `spend` took, into its grants as far as these are still kept.
 
         A lease never grows above its size: tokens that were replaced meanwhile, or have expired,
         are returned here, in the form in which the store takes them back.
@@ -232,7 +232,7 @@ class LeaseBook:
         return None
 
     def answered(
-        self, limit: Limit, key: str, terms: Leased, ask: Ask, told: StoreAnswer
+        self, limit: Limit, key: str, terms: Leased, ask: Ask, answer: StoreAnswer
     ) -> Decision:
         """Process the store's decision on `ask`, a request of this key.
 
@@ -241,7 +241,7 @@ class LeaseBook:
         """
         now_us = self._clock()
         lease = self._leases.get((limit.scope, key), now_us)
-        decision, asked_us = told
+        decision, asked_us = answer
         if lease is None:
             return decision
         held = lease.usable(now_us)
@@ -350,11 +350,11 @@ class LeaseBook:
                 lease.decision, lease.decided_us = decision, now_us
 
     def expired(self) -> list[tuple[Ask, Verdict]]:
-        """Remove the expired grants; return what is to be returned of them."""
+        """Remove the expired grants; return their tokens for the store."""
         return self._take_out(self._clock())
 
     def close(self) -> list[tuple[Ask, Verdict]]:
-        """Remove all grants; return what is to be returned of them."""
+        """Remove all grants; return their tokens for the store."""
         return self._take_out(None)
 
     def _take_out(self, until_us: int | None) -> list[tuple[Ask, Verdict]]:
@@ -370,7 +370,7 @@ class LeaseBook:
 
 
 def _spent(lease: Lease, limit: Limit, serial: int, now_us: int) -> Decision:
-    """Return an admission from the lease; what is left is the lease and what was last heard of."""
+    """Return an admission from the lease; its remainder is the lease plus the store's last one."""
     last = lease.decision
     assert last is not None, "a grant came with a decision"
     left = min(lease.held + last.remaining, limit.burst)

@@ -88,7 +88,7 @@ class Leasing:
             decisions.append(said)
         return tuple(decisions)
 
-    def when_there(
+    def recheck(
         self, ask: Ask, rules: Sequence[Rule], verdict: Verdict, then: Callable[[], None]
     ) -> bool | None:
         """Check whether a request that the store refused may pass by what is held here.

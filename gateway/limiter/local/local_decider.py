@@ -14,14 +14,14 @@ from gateway.base.clock import US, Clock, wall_us
 from gateway.limiter.local.leasing import GiveBack, Leasing
 from gateway.limiter.local.reporting import Reporting, Send
 from gateway.limiter.outcome import Outcome, Pending
-from gateway.limiter.parts import LocalPart, join, near_outcome
+from gateway.limiter.parts import LocalPart, join, local_outcome
 from gateway.limiter.plan import Rule
 from gateway.limits.consistency_mode import Eventual, Leased, Terms
 from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
 
-MAX_LOOKS: Final = 4
+MAX_RECHECKS: Final = 4
 """How often a request that the store refuses is retried with tokens that arrived for its leases."""
 
 
@@ -57,13 +57,13 @@ class LocalDecider:
     def __repr__(self) -> str:
         return f"<Near {self.leasing!r}, {self._reporting!r}>"
 
-    def decide(self, ask: Ask, rules: Sequence[Rule], looks: int = 0) -> Outcome | Pending:
+    def decide(self, ask: Ask, rules: Sequence[Rule], rechecks: int = 0) -> Outcome | Pending:
         """Return the outcome, or what the store is to be asked.
 
         Args:
             ask: what to decide.
             rules: the rule behind each limit of the ask.
-            looks: how often the store has refused it before.
+            rechecks: how often the store has refused it before.
         """
         if len(rules) == 1:
             # Most routes have one limit. The code below would do the same, at twice the cost.
@@ -74,7 +74,7 @@ class LocalDecider:
                 return Outcome(verdict, rules, None, False, ask, (0,))
             if rule.policy.terms is None:
                 return Pending(ask, rules)
-            return _Mixed(self, ask, rules, ask, rules, (), looks)
+            return _PartlyDecided(self, ask, rules, ask, rules, (), rechecks)
         taken: list[LocalPart] = []
         left: list[int] = []
         is_refused = False
@@ -89,7 +89,7 @@ class LocalDecider:
         if is_refused:
             self.put_back(taken, ask.cost)
         if is_refused or not left:
-            return near_outcome(ask, rules, taken)
+            return local_outcome(ask, rules, taken)
         if not taken and not any(rule.policy.terms for rule in rules):
             return Pending(ask, rules)
         far = Ask(
@@ -98,7 +98,9 @@ class LocalDecider:
             ask.cost,
             ask.max_wait_us,
         )
-        return _Mixed(self, ask, rules, far, [rules[index] for index in left], taken, looks)
+        return _PartlyDecided(
+            self, ask, rules, far, [rules[index] for index in left], taken, rechecks
+        )
 
     def _decide_one(self, limit: Limit, key: str, terms: Terms | None, ask: Ask) -> Decision | None:
         if isinstance(terms, Leased):
@@ -124,7 +126,7 @@ class LocalDecider:
         self.leasing.close()
 
 
-class _Mixed(Pending):
+class _PartlyDecided(Pending):
     """The part of a request that the store decides, and what was decided here already.
 
     Args:
@@ -134,10 +136,18 @@ class _Mixed(Pending):
         ask: the store's part.
         rules: the rules of that part.
         taken: what was decided here.
-        looks: how often the store has refused the request before.
+        rechecks: how often the store has refused the request before.
     """
 
-    __slots__ = ("_again", "_asked_us", "_looks", "_near", "_taken", "_whole_ask", "_whole_rules")
+    __slots__ = (
+        "_again",
+        "_asked_us",
+        "_local_decider",
+        "_rechecks",
+        "_taken",
+        "_whole_ask",
+        "_whole_rules",
+    )
 
     def __init__(
         self,
@@ -147,14 +157,14 @@ class _Mixed(Pending):
         ask: Ask,
         rules: Sequence[Rule],
         taken: Sequence[LocalPart],
-        looks: int,
+        rechecks: int,
     ) -> None:
         super().__init__(ask, rules)
-        self._near = near
+        self._local_decider = near
         self._whole_ask = whole_ask
         self._whole_rules = whole_rules
         self._taken: Sequence[LocalPart] | None = taken
-        self._looks = looks
+        self._rechecks = rechecks
         self._again: Pending | None = None
         self._asked_us = near.clock()
 
@@ -169,13 +179,13 @@ class _Mixed(Pending):
     def _put_back(self) -> Sequence[LocalPart]:
         """Undo what was decided here, once."""
         taken, self._taken = self._taken or (), None
-        self._near.put_back(taken, self.ask.cost)
+        self._local_decider.put_back(taken, self.ask.cost)
         return taken
 
     def resolve(self, outcome: Outcome) -> None:
         """Join the store's part with what was decided here."""
         if not outcome.alone:
-            verdict, leasing = outcome.verdict, self._near.leasing
+            verdict, leasing = outcome.verdict, self._local_decider.leasing
             decisions = leasing.answered(self.ask, self.rules, verdict, self._asked_us)
             outcome = outcome._replace(verdict=verdict._replace(decisions=decisions))
         if outcome.verdict.allowed:
@@ -185,25 +195,25 @@ class _Mixed(Pending):
         if outcome.alone:
             super().resolve(refused)
         else:
-            self._look(outcome.verdict, refused)
+            self._recheck(outcome.verdict, refused)
 
-    def _look(self, verdict: Verdict, refused: Outcome) -> None:
+    def _recheck(self, verdict: Verdict, refused: Outcome) -> None:
         """Check whether the request may pass after all, by what is held here; else refuse it."""
         if self.is_abandoned:
             return
-        self._looks += 1
+        self._rechecks += 1
         is_there = None
-        if self._looks < MAX_LOOKS:
-            is_there = self._near.leasing.when_there(
-                self.ask, self.rules, verdict, lambda: self._look(verdict, refused)
+        if self._rechecks < MAX_RECHECKS:
+            is_there = self._local_decider.leasing.recheck(
+                self.ask, self.rules, verdict, lambda: self._recheck(verdict, refused)
             )
         if is_there is None:
             super().resolve(refused)
         elif is_there:
-            again = self._near.decide(self._whole_ask, self._whole_rules, self._looks)
+            again = self._local_decider.decide(self._whole_ask, self._whole_rules, self._rechecks)
             if isinstance(again, Outcome):
                 super().resolve(again)
             else:
                 self._again = again
                 again.then(super().resolve)
-                self._near.enqueue(again)
+                self._local_decider.enqueue(again)

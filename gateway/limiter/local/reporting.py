@@ -1,4 +1,4 @@
-"""Eventual decisions, between requests and a store: reports and looks, a few at a time.
+"""Eventual decisions, between requests and a store: reports and probes, a few at a time.
 
 No request waits for them, and none may be delayed by them: one call follows the other, each of a
 bounded size.
@@ -14,7 +14,7 @@ from gateway.base.clock import US, Clock
 from gateway.limiter.local.eventual import EventualState, Probe
 from gateway.limiter.local.leasing import GiveBack
 from gateway.limiter.outcome import DecideAlone, Outcome, Pending
-from gateway.limiter.reports import look as ask_of
+from gateway.limiter.reports import probe_ask
 from gateway.limits.consistency_mode import Eventual
 from gateway.limits.decision import Decision
 from gateway.limits.rate import Limit
@@ -22,8 +22,8 @@ from gateway.stores.base import Ask
 
 REPORTS_A_CALL: Final = 64
 """Asks in one call of the store; the next call is made when that is answered."""
-LOOKS_A_CALL: Final = 64
-LOOK_PAUSE_S: Final = 0.02
+PROBES_PER_CALL: Final = 64
+PROBE_PAUSE_S: Final = 0.02
 """How many keys the store is asked about at a time, and the pause before more: a flood of new keys
 costs it a few thousand asks per second, whatever its size."""
 
@@ -31,7 +31,7 @@ Send = Callable[[list[Pending]], None]
 
 
 class Reporting:
-    """Decides from what was last heard, and keeps it up to date.
+    """Decides from the store's last answers, and keeps them up to date.
 
     Args:
         send: asks the store in a call of its own.
@@ -56,7 +56,7 @@ class Reporting:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._is_leaving: set[int] = set()
-        self._looking: asyncio.Handle | None = None
+        self._next_probes: asyncio.Handle | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -67,8 +67,8 @@ class Reporting:
         decision = self._state.decide(limit, key, terms, cost)
         if not self._is_closed:
             self._report_later(terms.interval_us)
-            if self._looking is None and self._state.has_looks:
-                self._looking = self._loop.call_soon(self._look)
+            if self._next_probes is None and self._state.has_probes:
+                self._next_probes = self._loop.call_soon(self._send_probes)
         return decision
 
     def undo(self, limit: Limit, key: str, terms: Eventual, cost: int, decision: Decision) -> None:
@@ -92,7 +92,7 @@ class Reporting:
 
     def _report_some(self, interval_us: int) -> None:
         asks: list[Pending] = []
-        call = _Call(self, interval_us, self._clock() - interval_us)
+        call = _ReportCall(self, interval_us, self._clock() - interval_us)
         for report in self._state.reports(interval_us, REPORTS_A_CALL):
             asks += [_ReportedAsk(self._state, report.limit, ask, call) for ask in report.asks]
         call.unanswered = len(asks)
@@ -111,29 +111,29 @@ class Reporting:
             # In another turn of the loop, or each lost call would nest one level deeper.
             self._loop.call_soon(self._report_some, interval_us)
 
-    def _look(self) -> None:
-        self._looking = None
-        looks = self._state.looks(LOOKS_A_CALL)
-        if looks:
-            self._looking = self._loop.call_later(LOOK_PAUSE_S, self._look)
-            self._send([_Looked(self, look) for look in looks])
+    def _send_probes(self) -> None:
+        self._next_probes = None
+        probes = self._state.take_probes(PROBES_PER_CALL)
+        if probes:
+            self._next_probes = self._loop.call_later(PROBE_PAUSE_S, self._send_probes)
+            self._send([_ProbeCall(self, probe) for probe in probes])
 
-    def looked(self, look: Probe, outcome: Outcome) -> None:
-        """Process the store's answer to a look."""
+    def probe_answered(self, probe: Probe, outcome: Outcome) -> None:
+        """Process the store's answer to a probe."""
         (decision,) = outcome.verdict.decisions
-        if look.cost and decision.allowed:
+        if probe.cost and decision.allowed:
             self._give_back(outcome.ask, outcome.verdict)
-        self._state.looked(look, decision)
+        self._state.probe_answered(probe, decision)
 
-    def missed(self, look: Probe) -> None:
-        """Note that the store has not answered a look."""
-        self._state.missed(look)
+    def probe_failed(self, probe: Probe) -> None:
+        """Note that the store has not answered a probe."""
+        self._state.probe_failed(probe)
 
     def close(self) -> None:
         """Report what has not been reported, one call after the other."""
         self._is_closed = True
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._next_probes is not None:
+            self._next_probes.cancel()
         for interval_us, timer in list(self._timers.items()):
             timer.cancel()
             self._report(interval_us)
@@ -141,7 +141,7 @@ class Reporting:
             self._state.gather(interval_us)
 
 
-class _Call:
+class _ReportCall:
     """The reports of one call."""
 
     __slots__ = ("_interval_us", "_reporting", "gathered_us", "unanswered")
@@ -164,14 +164,14 @@ class _ReportedAsk(Pending):
 
     __slots__ = ("_call", "_limit", "_state")
 
-    def __init__(self, state: EventualState, limit: Limit, ask: Ask, call: _Call) -> None:
+    def __init__(self, state: EventualState, limit: Limit, ask: Ask, call: _ReportCall) -> None:
         super().__init__(ask, ())
         self._state = state
         self._limit = limit
         self._call = call
 
     def resolve(self, outcome: Outcome) -> None:
-        """Pass on the store's answer, which says what is left."""
+        """Process the store's answer, which has the remainder."""
         (decision,) = outcome.verdict.decisions
         self._state.reported(self._limit, self.ask, self._call.gathered_us, decision)
         self._call.answered(is_lost=False)
@@ -182,21 +182,21 @@ class _ReportedAsk(Pending):
         return None
 
 
-class _Looked(Pending):
-    """A look at a key, which no request waits for."""
+class _ProbeCall(Pending):
+    """A probe of a key; no request waits for it."""
 
-    __slots__ = ("_look", "_reporting")
+    __slots__ = ("_probe", "_reporting")
 
-    def __init__(self, reporting: Reporting, look: Probe) -> None:
-        super().__init__(ask_of(look.limit, look.key, look.cost), ())
+    def __init__(self, reporting: Reporting, probe: Probe) -> None:
+        super().__init__(probe_ask(probe.limit, probe.key, probe.cost), ())
         self._reporting = reporting
-        self._look = look
+        self._probe = probe
 
     def resolve(self, outcome: Outcome) -> None:
-        """Pass on the store's answer: what is left, or when."""
-        self._reporting.looked(self._look, outcome)
+        """Process the store's answer: the remainder, or when there is more."""
+        self._reporting.probe_answered(self._probe, outcome)
 
     def lost(self, decide_alone: DecideAlone) -> Outcome | None:
         """Note that the store did not answer."""
-        self._reporting.missed(self._look)
+        self._reporting.probe_failed(self._probe)
         return None

@@ -19,14 +19,14 @@ report to arrive."""
 
 
 def longest_us(limit: Limit, cost: int, within_us: int, calendar_us: int, gateways: int) -> int:
-    """Return how long a request must wait at most, whatever others have admitted until now.
+    """Return the longest possible wait of a request, whatever others have admitted until now.
 
     Args:
         limit: the limit.
         cost: the cost of the request; at most the burst.
-        within_us: until when all of that has been counted, from now.
-        calendar_us: the time of day, for windows that all clocks have in common.
-        gateways: how many decide on the same keys.
+        within_us: how long until the store has counted all of it.
+        calendar_us: the time of day, for windows that are aligned to all clocks.
+        gateways: how many gateways decide on the same keys.
     """
     period = limit.period_us
     if limit.algorithm == "fixed_window":
@@ -50,7 +50,7 @@ def longest_us(limit: Limit, cost: int, within_us: int, calendar_us: int, gatewa
 def _debt_us(limit: Limit, within_us: int, gateways: int) -> int:
     """Return how far ahead of its burst a rate can be, if each gateway admits a burst.
 
-    No gateway admits more than that, plus what has come back meanwhile, before it hears of the
-    others: from when it last heard, until what it has admitted since has been reported.
+    A gateway admits no more than that, plus what becomes free meanwhile, between the store's last
+    answer and the report of its admissions since.
     """
     return gateways * (-(-limit.tolerance_ns // NS_PER_US) + 2 * within_us)

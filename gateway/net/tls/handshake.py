@@ -71,7 +71,7 @@ class ServerConnection(ssl.SSLObject):
         self._hello = b""
 
     @property
-    def speaks_ours(self) -> bool:
+    def offers_supported_protocol(self) -> bool:
         """Return whether the client offers a supported protocol or none (RFC 7301, section 3.2)."""
         offered = offered_protocols(self._hello or b"")
         self._hello = None

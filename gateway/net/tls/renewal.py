@@ -75,21 +75,21 @@ class Renewal:
             except TimeoutError:
                 pass
             self._told.clear()
-            told: set[str] = set()
+            logged: set[str] = set()
             for user in self._users:
-                await self._look_at(user, told)
+                await self._look_at(user, logged)
 
-    async def _look_at(self, user: Renewable, told: set[str]) -> None:
-        """Renew one object; `told` has the messages already logged for the same files."""
+    async def _look_at(self, user: Renewable, logged: set[str]) -> None:
+        """Renew one object; `logged` has the messages already logged for the same files."""
         files = ", ".join(map(str, dict.fromkeys(user.paths)))
         try:
             # Reading keys takes milliseconds, or as long as a network disk needs.
             if not await asyncio.to_thread(user.renew):
                 return
         except TlsFileError as error:
-            if error.message in told:
+            if error.message in logged:
                 return
-            told.add(error.message)
+            logged.add(error.message)
             log.error(  # noqa: TRY400 - the message says it all
                 (
                     "the previous certificates stay in use, because the changed files cannot "

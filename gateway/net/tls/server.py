@@ -12,7 +12,7 @@ from gateway.net.tls.names import NameTable
 from gateway.net.tls.renewed import Renewed
 
 
-class _Shown(NamedTuple):
+class _InUse(NamedTuple):
     """The state in use; replaced as a whole."""
 
     contexts: tuple[ssl.SSLContext, ...]
@@ -25,8 +25,8 @@ class ServerTls(Renewed):
 
     All connections start with one context, whatever the name, for as long as the listener lives, so
     that session tickets outlive certificates (with client certificates only until files change,
-    because a ticket stands for a verified client). The context with the right certificate takes
-    over when the client's first message has named the server.
+    because a ticket replaces the verification of a client). The context with the right certificate
+    takes over when the client's first message has named the server.
 
     Args:
         pairs: certificates; the first is for unknown names.
@@ -51,7 +51,7 @@ class ServerTls(Renewed):
         self._clients = clients
         self._is_strict = is_strict
         super().__init__(files_of(pairs, None if clients is None else clients.ca))
-        self._shown = _Shown((), NameTable([]), {})
+        self._shown = _InUse((), NameTable([]), {})
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     @property
@@ -75,7 +75,7 @@ class ServerTls(Renewed):
         context.sni_callback = self._choose
         return context
 
-    def _load(self) -> _Shown:
+    def _load(self) -> _InUse:
         contexts = tuple(server_context(self._min_version, self._clients) for _ in self._pairs)
         leaves = [
             load_pair(context, pair) for context, pair in zip(contexts, self._pairs, strict=True)
@@ -86,11 +86,11 @@ class ServerTls(Renewed):
             if one is not None
         }
         names = NameTable([() if one is None else one.names for one in leaves])
-        return _Shown(contexts, names, expiries)
+        return _InUse(contexts, names, expiries)
 
     def _choose(self, connection: Any, server_name: str | None, _: ssl.SSLContext) -> int | None:
         """The callback of OpenSSL once the name is known, or that there is none."""
-        if not connection.speaks_ours:
+        if not connection.offers_supported_protocol:
             return ALERT_NO_APPLICATION_PROTOCOL
         shown = self._shown
         index = shown.names.find(server_name)

@@ -122,7 +122,7 @@ class FileOutput:
     """
 
     def __init__(self, descriptor: int, path: str | None, metrics: LogMetrics) -> None:
-        self._descriptor = _Descriptor(descriptor)
+        self._descriptor = _DescriptorOutput(descriptor)
         self._path = path
         self._metrics = metrics
         self._lock = threading.Lock()
@@ -156,7 +156,7 @@ class StreamOutput:
     """
 
     def __init__(self, descriptor: int, metrics: LogMetrics, lock: int | None = None) -> None:
-        self._descriptor = _Descriptor(descriptor)
+        self._descriptor = _DescriptorOutput(descriptor)
         self._metrics = metrics
         self._lock = lock
         self._backlog: deque[bytes] = deque()
@@ -231,7 +231,7 @@ def _pieces(lines: bytes) -> Iterator[bytes]:
         begin = end
 
 
-class _Descriptor:
+class _DescriptorOutput:
     """A descriptor to write whole lines to, which counts those that fail."""
 
     def __init__(self, descriptor: int) -> None:

@@ -53,7 +53,7 @@ ROUTES: Final = ChildKind[RouteMetrics](
     _named(lambda metrics: metrics.routes),
     GatewayMetrics.route,
     # Routes without responses have no samples; there may be ten thousand.
-    is_told=lambda of: of.statuses,
+    is_shared=lambda of: of.statuses,
 )
 POLICIES: Final = ChildKind[PolicyMetrics](
     "policy", ("policy",), _named(lambda metrics: metrics.policies), GatewayMetrics.policy

@@ -235,7 +235,7 @@ class StoreMetrics:
         is_ready: whether it would probably reply now.
         gateways: how many gateways share the store, as last seen.
         duration: how long successful calls took.
-        missed: how many decisions it should have made beside another store but did not; None for a
+        missed: how many decisions it should have made for another store but did not; None for a
             store that decides alone, where the counters of policies show this.
         messages: how many messages were exchanged outside of calls, by message and result.
         refresh: called before `breaker`, `is_ready` and `gateways` are shown; sets them.

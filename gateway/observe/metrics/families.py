@@ -39,26 +39,26 @@ class Join(NamedTuple):
     is_lasting: bool
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _if_known(total: float | None, told: float | None) -> float | None:
-    return total if told is None else (total or 0) + told
+def _if_known(total: float | None, received: float | None) -> float | None:
+    return total if received is None else (total or 0) + received
 
 
 def _pairs(counts: Mapping[Any, int]) -> list[Any]:
     return list(counts.items())
 
 
-def _add_pairs(total: defaultdict[Any, int], told: Iterable[tuple[Any, int]]) -> Any:
-    for key, count in told:
+def _add_pairs(total: defaultdict[Any, int], received: Iterable[tuple[Any, int]]) -> Any:
+    for key, count in received:
         total[tuple(key) if isinstance(key, list) else key] += count
     return total
 
 
-def _first(total: dict[str, int], told: Iterable[tuple[str, int]]) -> Any:
-    for key, value in told:
+def _first(total: dict[str, int], received: Iterable[tuple[str, int]]) -> Any:
+    for key, value in received:
         total[key] = min(total.get(key, value), value)
     return total
 
@@ -68,39 +68,39 @@ def _times(histogram: Histogram) -> list[int]:
     return [histogram.sum_us, *histogram.counts] if any(histogram.counts) else []
 
 
-def _add_times(total: Histogram, told: list[int]) -> Histogram:
-    if told:
-        total.sum_us += told[0]
-        total.counts = [*map(add, total.counts, told[1:])]
+def _add_times(total: Histogram, received: list[int]) -> Histogram:
+    if received:
+        total.sum_us += received[0]
+        total.counts = [*map(add, total.counts, received[1:])]
     return total
 
 
 BREAKER_STATES: Final = ("closed", "half_open", "open")
 
 _BREAKERS: Final = ("", *BREAKER_STATES)
-"""From the best to the worst; empty where there is none."""
+"""From the best to the worst; empty for no breaker."""
 
 
-def _worst(total: str, told: str) -> str:
-    return max(total, told, key=_BREAKERS.index)
+def _worst(total: str, received: str) -> str:
+    return max(total, received, key=_BREAKERS.index)
 
 
-def _last(_: Any, told: Any) -> Any:
-    return told
+def _last(_: Any, received: Any) -> Any:
+    return received
 
 
-COUNT: Final = Join(_as_it_is, add, is_lasting=True)
-COUNT_IF_KNOWN: Final = Join(_as_it_is, _if_known, is_lasting=True)
+COUNT: Final = Join(_unchanged, add, is_lasting=True)
+COUNT_IF_KNOWN: Final = Join(_unchanged, _if_known, is_lasting=True)
 COUNTS: Final = Join(_pairs, _add_pairs, is_lasting=True)
 TIMES: Final = Join(_times, _add_times, is_lasting=True)
-SAME: Final = Join(_as_it_is, _last, is_lasting=True)
-SUM: Final = Join(_as_it_is, add, is_lasting=False)
-SUM_IF_KNOWN: Final = Join(_as_it_is, _if_known, is_lasting=False)
-EVERY: Final = Join(_as_it_is, and_, is_lasting=False)
-SOME: Final = Join(_as_it_is, or_, is_lasting=False)
-MOST: Final = Join(_as_it_is, max, is_lasting=False)
+SAME: Final = Join(_unchanged, _last, is_lasting=True)
+SUM: Final = Join(_unchanged, add, is_lasting=False)
+SUM_IF_KNOWN: Final = Join(_unchanged, _if_known, is_lasting=False)
+EVERY: Final = Join(_unchanged, and_, is_lasting=False)
+SOME: Final = Join(_unchanged, or_, is_lasting=False)
+MOST: Final = Join(_unchanged, max, is_lasting=False)
 FIRST: Final = Join(_pairs, _first, is_lasting=False)
-WORST: Final = Join(_as_it_is, _worst, is_lasting=False)
+WORST: Final = Join(_unchanged, _worst, is_lasting=False)
 
 
 class Field(NamedTuple):
@@ -122,7 +122,7 @@ class Family(NamedTuple, Generic[T]):
         type: `counter`, `gauge`, `histogram` or `info`.
         name: as Prometheus shows it, without `_total`.
         text: what it counts.
-        labels: the names of the labels that it has beside those of the children.
+        labels: the names of its labels besides those of the children.
         fields: the counters that it is made of; none if each process has its own.
         samples: of a child.
     """
@@ -144,15 +144,15 @@ class ChildKind(NamedTuple, Generic[T]):
         children: the values of these labels and the child, taken one by one; more may come
             meanwhile.
         child: the child with these labels, made when first asked for.
-        is_told: whether other processes are told of a child; None if always.
-        refresh: called before a child is shown or told; sets what changed with time.
+        is_shared: whether a child is sent to other processes; None if always.
+        refresh: called before a child is shown or sent; sets what changed with time.
     """
 
     name: str
     labels: Labels
     children: Callable[[GatewayMetrics], Iterable[tuple[Labels, T]]]
     child: Callable[..., T]
-    is_told: Callable[[T], object] | None = None
+    is_shared: Callable[[T], object] | None = None
     refresh: Callable[[T], None] | None = None
 
 
@@ -183,7 +183,7 @@ class Section(NamedTuple, Generic[T]):
 
 
 def counter(
-    name: str, text: str, field: str, value: Callable[[Any], float] = _as_it_is
+    name: str, text: str, field: str, value: Callable[[Any], float] = _unchanged
 ) -> Family[Any]:
     """Define a counter with one sample per child."""
     return Family("counter", name, text, (), (Field(field, COUNT),), _one(field, value))
@@ -194,7 +194,7 @@ def gauge(
     text: str,
     field: str,
     join: Join | None = SUM,
-    value: Callable[[Any], float] = _as_it_is,
+    value: Callable[[Any], float] = _unchanged,
 ) -> Family[Any]:
     """A gauge with one sample for each child; each process has its own if there is no `join`."""
     fields = () if join is None else (Field(field, join),)

@@ -39,7 +39,7 @@ def pieces(metrics: GatewayMetrics) -> Iterator[Piece]:
         for labels, child in kind.children(metrics):
             if kind.refresh is not None:
                 kind.refresh(child)
-            if kind.is_told is None or kind.is_told(child):
+            if kind.is_shared is None or kind.is_shared(child):
                 yield [name, *labels, *(one.join.plain(getattr(child, one.name)) for one in fields)]
 
 
@@ -54,6 +54,6 @@ def add(total: GatewayMetrics, piece: Piece, *, gauges: bool = True) -> None:
     name, *rest = piece
     kind, fields = FIELDS[name]
     child = kind.child(total, *rest[: len(kind.labels)])
-    for field, told in zip(fields, rest[len(kind.labels) :], strict=True):
+    for field, received in zip(fields, rest[len(kind.labels) :], strict=True):
         if gauges or field.join.is_lasting:
-            setattr(child, field.name, field.join.add(getattr(child, field.name), told))
+            setattr(child, field.name, field.join.add(getattr(child, field.name), received))

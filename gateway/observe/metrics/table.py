@@ -242,7 +242,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
                 "Health checks that a target failed.",
                 "checks_failed",
             ),
-            # Healthy is what all processes find healthy, ejected what one of them has ejected.
+            # Healthy if all processes find it healthy, ejected if one of them has ejected it.
             gauge(
                 "sluice_target_healthy",
                 "Whether health checks find a target healthy; 1 without checks.",
@@ -294,7 +294,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
                 ("message", "outcome"),
                 "messages",
             ),
-            # Ready is what is ready for all, the breaker is the worst of all.
+            # A store is ready if it is for all processes; the breaker is the worst of all.
             gauge("sluice_store_ready", "Whether a store would reply now.", "is_ready", EVERY),
             gauges(
                 "sluice_store_breaker",

@@ -43,6 +43,7 @@ class ClientConnection(asyncio.Protocol):
     Attributes:
         transport: None once the connection is closed.
         writing_paused: whether the client is not reading what was sent.
+        is_last: whether the connection ends with the present request.
         peer: the address at the other end.
         peer_key: what `per ip` counts it under, if the peer is the client itself.
         is_trusted: whether the peer is a proxy trusted to name the client.
@@ -56,8 +57,7 @@ class ClientConnection(asyncio.Protocol):
         current: the request that is being served.
     """
 
-    # _is_between_requests: no request is being served or waiting; _is_last: the connection ends
-    # with the present request; _is_ending: nothing more is read.
+    # _is_between_requests: no request is being served or waiting; _is_ending: nothing more is read.
     __slots__ = (
         "_asks_upgrade",
         "_deadline",
@@ -70,7 +70,6 @@ class ClientConnection(asyncio.Protocol):
         "_is_between_requests",
         "_is_ending",
         "_is_finished",
-        "_is_last",
         "_is_refused",
         "_is_serving",
         "_loop",
@@ -78,6 +77,7 @@ class ClientConnection(asyncio.Protocol):
         "certificate",
         "current",
         "https_port",
+        "is_last",
         "is_trusted",
         "own_fields",
         "peer",
@@ -114,11 +114,11 @@ class ClientConnection(asyncio.Protocol):
         self._has_turn = False
         self._is_finished = False
         self._asks_upgrade = False
-        self._is_last = False
         self._is_ending = False
         self._is_refused = False
         self.transport: asyncio.Transport | None = None
         self.writing_paused = False
+        self.is_last = False
         self.peer = peer
         self.peer_key = ""
         self.is_trusted = False
@@ -133,11 +133,6 @@ class ClientConnection(asyncio.Protocol):
         self.segment = b""
         self.repeatable: RepeatableReply | None = None
         self.current: ServedRequest | None = None
-
-    @property
-    def is_closing(self) -> bool:
-        """Return whether the connection ends with the present request."""
-        return self._is_last or self._is_ending or self._reader.has_failed
 
     @property
     def is_busy(self) -> bool:
@@ -184,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
 
     def close_when_idle(self) -> None:
         """End with the present request, or with one that is already on its way."""
-        self._is_last = True
+        self.is_last = True
         self.repeatable = None
         if self.current is not None:
             # Its response, if not begun, announces the close (RFC 9112, section 9.6).
@@ -205,7 +200,7 @@ class ClientConnection(asyncio.Protocol):
             reset(transport)
 
     def _leave(self) -> asyncio.Transport | None:
-        self._is_ending = True
+        self.is_last = self._is_ending = True
         self._flow.stop()
         transport, self.transport = self.transport, None
         return transport
@@ -239,7 +234,7 @@ class ClientConnection(asyncio.Protocol):
         if not self._handler.connected(self, stream):
             # It is closed and was not admitted; it must cost nothing from here on.
             self._deadline.due = inf
-            self._is_refused = self._is_ending = True
+            self._is_refused = self.is_last = self._is_ending = True
             return
         self.transport = stream
         self._flow.start(stream)
@@ -359,6 +354,7 @@ class ClientConnection(asyncio.Protocol):
                     self._handler.reject(self, head)
                     self._end(lingers=True)
                     return
+                self.is_last = self.is_last or reader.has_failed
                 self._is_finished = False
                 self._asks_upgrade = head.upgrade
                 served = self._handler.serve(self, head, reader.payload)
@@ -376,13 +372,12 @@ class ClientConnection(asyncio.Protocol):
         self.current = None
         self._is_finished = True
         reader = self._reader
-        has_unread = not reader.is_empty
         # After a refused upgrade, the bytes that follow may belong to the other protocol, and must
         # not be read as requests (RFC 9110, section 7.8).
-        is_unsure = has_unread and (self._asks_upgrade or reader.is_in_body)
-        if not served.keeps_alive or is_unsure or self.is_closing:
-            self._end(lingers=bool(served.error) or has_unread or self._asks_upgrade)
-        elif has_unread:
+        is_unsure = reader.is_in_body or (self._asks_upgrade and reader.rest)
+        if not served.keeps_alive or is_unsure or self.is_last or reader.has_failed:
+            self._end(lingers=bool(served.error) or self._asks_upgrade or not reader.is_empty)
+        elif reader.rest:
             if not self._is_serving:
                 self.serve_next()
         elif self._half_closed is not None:
@@ -408,7 +403,7 @@ class ClientConnection(asyncio.Protocol):
         Closing with unread bytes resets the connection, and a reset destroys what the client has
         not read yet (RFC 9112, section 9.6).
         """
-        self._is_ending = True
+        self.is_last = self._is_ending = True
         self._reader.drop()
         transport = self.transport
         if transport is None:

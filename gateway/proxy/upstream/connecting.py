@@ -77,7 +77,7 @@ async def _connect_to(name: Name, port: int) -> tuple[str, socket.socket]:
     try:
         return await race(name.addresses, name.addresses.order(monotonic_us()), port)
     except BaseException:
-        name.hurry()
+        name.refresh_soon()
         raise
 
 

@@ -14,7 +14,7 @@ from gateway.base.errors import (
     UpstreamTimeout,
 )
 from gateway.proxy.upstream.answer_reader import AnswerReader, Informational
-from gateway.proxy.upstream.read_after_reset import remains
+from gateway.proxy.upstream.read_after_reset import unread_pieces
 from gateway.proxy.upstream.small_buffer_reader import PIECE, SmallBufferReader, read_through
 
 HIGH_WATER: Final = 128 * 1024
@@ -196,7 +196,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._is_reading_paused = True
             self.transport.pause_reading()
 
-    def narrow(self, buffer: bytearray) -> None:
+    def limit_reads(self, buffer: bytearray) -> None:
         """Read at most as much at a time as fits this buffer, until `release`."""
         if not self._is_narrow:
             self._is_narrow = True
@@ -383,7 +383,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _read_remains(self, transport: asyncio.Transport) -> None:
         """Read an early answer that may have come before the reset."""
-        for data in remains(transport):
+        for data in unread_pieces(transport):
             if self.answer.is_complete or self.answer.buffered > HIGH_WATER:
                 break
             self.answer.feed(data)

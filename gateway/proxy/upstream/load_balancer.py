@@ -207,7 +207,7 @@ class LoadBalancer:
             is_failure = outcome in self._ejecting
         if is_failure:
             self._note(self._health.failed(index, self._clock()), outcome)
-        elif is_failure is not None and not self._health.is_spotless(index):
+        elif is_failure is not None and not self._health.has_no_failures(index):
             self._health.succeeded(index, self._clock())
 
     def checked(self, index: int, failure: str) -> None:
@@ -226,7 +226,7 @@ class LoadBalancer:
             return
         self._metrics.breaker = breaker.state.value
         if wait_us := breaker.retry_after_us(now):
-            message = "upstream %s: too many requests fail; none is sent for %s"
+            message = "upstream %s: too many requests fail; no requests are sent for %s"
             log.warning(message, self._name, format_duration(wait_us))
         else:
             log.info("upstream %s: requests succeed again; all are sent", self._name)

@@ -27,7 +27,7 @@ PAUSE_S: Final = 1.0
 """Shortest interval between two look-ups of a name, whatever fails."""
 UNKNOWN_S: Final = 5.0
 """Longest interval between two look-ups of a name without known addresses."""
-COMPLAIN_AGAIN_S: Final = 60.0
+LOG_AGAIN_S: Final = 60.0
 
 
 async def resolve(host: str) -> list[str]:
@@ -65,7 +65,7 @@ class Name:
         self._looked = asyncio.Event()
         self._is_wanted = asyncio.Event()
         self._error: OSError | None = None
-        self._complained_at: float | None = None
+        self._logged_at: float | None = None
         self.addresses = Addresses()
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Name:
         """Stop looking it up."""
         self._tasks.cancel()
 
-    def hurry(self) -> None:
+    def refresh_soon(self) -> None:
         """Look it up soon: it may have changed."""
         self._is_wanted.set()
 
@@ -93,13 +93,13 @@ class Name:
         self.start()
         await self._looked.wait()
         if not self.addresses.known:
-            self.hurry()
+            self.refresh_soon()
             reason = self._error.strerror if self._error is not None else "it has no address"
             raise UpstreamConnectError(f"{self._host} cannot be resolved: {reason}")
 
     async def _keep(self) -> None:
         while True:
-            await self._look()
+            await self._look_up_now()
             await asyncio.sleep(PAUSE_S)
             every_s = self._every_s if self.addresses.known else UNKNOWN_S
             wait_s = None if every_s is None else max(every_s - PAUSE_S, 0)
@@ -108,24 +108,24 @@ class Name:
                     await self._is_wanted.wait()
             self._is_wanted.clear()
 
-    async def _look(self) -> None:
+    async def _look_up_now(self) -> None:
         try:
             found = await self._look_up(self._host)
         except OSError as error:
             self._error = error
-            self._complain(error)
+            self._log_problem(error)
         else:
-            if self._complained_at is not None:
-                self._complained_at = None
+            if self._logged_at is not None:
+                self._logged_at = None
                 log.info("%s is resolved again: %s", self._host, ", ".join(found))
             if gone := self.addresses.replace(found):
                 self._on_gone(gone)
         self._looked.set()
 
-    def _complain(self, error: OSError) -> None:
+    def _log_problem(self, error: OSError) -> None:
         now = asyncio.get_running_loop().time()
-        if self._complained_at is not None and now < self._complained_at + COMPLAIN_AGAIN_S:
+        if self._logged_at is not None and now < self._logged_at + LOG_AGAIN_S:
             return
-        self._complained_at = now
-        then = "it keeps its addresses" if self.addresses.known else "nothing can be sent there"
+        self._logged_at = now
+        then = "it keeps its addresses" if self.addresses.known else "requests to it fail"
         log.warning("%s cannot be resolved (%s); %s", self._host, error.strerror or error, then)

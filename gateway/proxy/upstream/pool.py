@@ -104,7 +104,7 @@ class TargetPool:
             if tls is None:
                 self._tls = UpstreamTls(None, None)
                 self._tls.load()
-        self._complaint = ""
+        self._problem = ""
         self.metrics = metrics
         self.judge: Judge | None = None
         # The one used last is taken first; closed ones are removed, however many there are.
@@ -115,8 +115,8 @@ class TargetPool:
         self._pending: OrderedDict[asyncio.Future[UpstreamConnection | None], None] = OrderedDict()
         self._busy = self._refusals(f"max_pending ({config.max_pending}) is reached")
         self._late = self._refusals(
-            f"none of max_connections ({config.max_connections}) came free in time "
-            "(timeouts.queue, or timeouts.total for all tries)"
+            f"none of max_connections ({config.max_connections}) became free in time "
+            "(timeouts.queue, or timeouts.total for all attempts)"
         )
         timeouts = config.timeouts
         self._timeouts = UpstreamTimeouts(
@@ -193,19 +193,19 @@ class TargetPool:
         except UpstreamTlsError as error:
             self._connecting -= 1
             self._admit_next()
-            self._complain(str(error))
+            self._log_problem(str(error))
             raise
         except BaseException:
             self._connecting -= 1
             self._admit_next()
             raise
         self._connecting -= 1
-        self._complaint = ""
+        self._problem = ""
         if not connection.is_open:
             self._admit_next()
             raise UpstreamConnectError("closed at once")
         self._open.add(connection)
-        self.slow_readers.narrow_if_many(connection)
+        self.slow_readers.limit_reads_if_many(connection)
         self._watch.start()
         self.metrics.connections += 1
         return connection
@@ -243,11 +243,11 @@ class TargetPool:
             max_head=self._max_head,
         )
 
-    def _complain(self, complaint: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         """Log a TLS problem, once for as long as it stays the same."""
-        if complaint != self._complaint:
-            self._complaint = complaint
-            log.warning("TLS to %s failed: %s", self.name, complaint)
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("TLS to %s failed: %s", self.name, problem)
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Take a connection back after its exchange; close it if it cannot be reused."""

@@ -16,7 +16,7 @@ PIECE: Final = 256 * 1024
 """Bytes per read."""
 
 
-def remains(transport: asyncio.BaseTransport) -> Iterator[bytes]:
+def unread_pieces(transport: asyncio.BaseTransport) -> Iterator[bytes]:
     """Return the unread pieces; none if TLS would have to decrypt them.
 
     Args:

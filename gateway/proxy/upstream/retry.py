@@ -119,14 +119,14 @@ class RetryBudget:
             share: most retries as a share of the requests, in `PARTS_PER_WHOLE`.
             floor: how many are allowed in any case.
         """
-        self._look(now_us // SLOT_US, requests)
+        self._advance(now_us // SLOT_US, requests)
         allowed = sum(self._requests) * share // PARTS_PER_WHOLE
         if sum(self._retries) >= max(allowed, floor):
             return False
         self._retries[self._slot % SLOTS] += 1
         return True
 
-    def _look(self, slot: int, requests: int) -> None:
+    def _advance(self, slot: int, requests: int) -> None:
         passed = max(slot - self._slot, 0)
         came = max(requests - self._seen, 0)
         self._seen = requests

@@ -29,10 +29,10 @@ SLOW_S: Final = 0.1
 """A client that has read nothing for this long is slow, and not only busy."""
 
 
-class Narrowable(Protocol):
+class LimitedReader(Protocol):
     """A connection that can read small pieces."""
 
-    def narrow(self, buffer: bytearray) -> None:
+    def limit_reads(self, buffer: bytearray) -> None:
         """Read at most as much at a time as fits the buffer."""
 
 
@@ -42,37 +42,37 @@ class SlowReaders:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._loop = asyncio.get_running_loop()
-        self._since: dict[Narrowable, float] = {}
+        self._since: dict[LimitedReader, float] = {}
         self._streams = 0
 
     def __repr__(self) -> str:
         return f"<SlowReaders: {len(self._since)} of {self._streams}>"
 
     @contextmanager
-    def stream(self, connection: Narrowable) -> Iterator[None]:
+    def stream(self, connection: LimitedReader) -> Iterator[None]:
         """Count an incomplete answer while it is passed on."""
         self._streams += 1
-        self.narrow_if_many(connection)
+        self.limit_reads_if_many(connection)
         try:
             yield
         finally:
             self._streams -= 1
 
     @contextmanager
-    def one(self, connection: Narrowable) -> Iterator[None]:
+    def one(self, connection: LimitedReader) -> Iterator[None]:
         """Record a client while it does not read what comes over this connection."""
         self._since[connection] = self._loop.time()
-        self.narrow_if_many(connection)
+        self.limit_reads_if_many(connection)
         try:
             yield
         finally:
             del self._since[connection]
 
-    def narrow_if_many(self, connection: Narrowable) -> None:
+    def limit_reads_if_many(self, connection: LimitedReader) -> None:
         """Make a connection read small pieces, if there are many answers, or many slow clients."""
         if self._streams > MANY_STREAMS or self._are_many_slow:
             self._buffer = self._buffer or bytearray(PIECE)
-            connection.narrow(self._buffer)
+            connection.limit_reads(self._buffer)
 
     @property
     def _are_many_slow(self) -> bool:

@@ -23,7 +23,7 @@ SCOPES_PER_LOOK: Final = 16
 EVICTED_OF: Final = 4
 """One of this many examined keys is evicted: that makes room for the next new keys, too."""
 LOOK_EVERY: Final = 64
-"""After a search for room in vain, this many new keys of the limit arrive before the next one."""
+"""How many new keys of the limit arrive between an unsuccessful search for room and the next."""
 TOLD_EVERY_US: Final = 60_000_000
 """How often the log says that the store is full, and how long the store counts as full after."""
 FORGOTTEN_PER_KEY: Final = 3
@@ -44,7 +44,7 @@ class KeyHolder(Protocol):
         counted: the counters of its policy.
         clock: where its time comes from.
         until_sweep: new keys that arrive before a part of the table is examined, and
-        until_look: before room is searched again after a search in vain.
+        until_look: before room is searched again after an unsuccessful search.
     """
 
     limit: Limit
@@ -80,7 +80,7 @@ class Capacity:
     Args:
         max_keys: how many keys there may be.
         clock: the store's.
-        remedy: what the operator can do, for the log.
+        advice: what the operator can do, for the log.
 
     Attributes:
         max_keys: see above.
@@ -88,12 +88,12 @@ class Capacity:
         memory: the counters of each policy's keys.
     """
 
-    def __init__(self, max_keys: int, clock: Clock, remedy: str) -> None:
+    def __init__(self, max_keys: int, clock: Clock, advice: str) -> None:
         self.max_keys = max_keys
         self.count = 0
         self.memory: dict[str, MemoryMetrics] = {}
         self._clock = clock
-        self._remedy = remedy
+        self._advice = advice
         self._ring: deque[KeyHolder] = deque()
         self._told_us: dict[str, int] = {}
         self._charged: Counter[str] = Counter()
@@ -192,7 +192,7 @@ class Capacity:
         return largest
 
     def charge(self, scope: KeyHolder) -> None:
-        """Count that a new key was admitted and has less left because of what others used."""
+        """Count a new key that has less left because of the usage of others."""
         self._charged[policy_of(scope.limit.scope)] += 1
         self.tell(scope)
 
@@ -211,21 +211,21 @@ class Capacity:
         if refused:
             self._told_refused[policy] = held
             log.warning(
-                "requests of policy %s are refused, or will be sooner, for what other keys used: "
-                "the memory store is full (max_keys=%d) and cannot tell all keys apart; "
-                "%d since it last said so; %s",
-                policy,
+                "the memory store is full (max_keys=%d) and cannot distinguish all keys: "
+                "requests of policy %s are refused, or will be sooner, because of other keys; "
+                "%d since the last such message; %s",
                 self.max_keys,
+                policy,
                 refused,
-                self._remedy,
+                self._advice,
             )
         else:
             log.warning(
-                "the memory store is full (max_keys=%d): keys of policy %s make room before they "
-                "expire, and of these only what they used is kept; %s",
+                "the memory store is full (max_keys=%d): keys of policy %s are evicted before "
+                "they expire, and only their usage is kept; %s",
                 self.max_keys,
                 policy,
-                self._remedy,
+                self._advice,
             )
 
 

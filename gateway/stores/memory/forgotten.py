@@ -2,13 +2,13 @@
 
 A key is identified by a part of its hash, in a set of eight that another part selects, and its
 state is condensed (`limits.condensed`). If a set is full of states that still matter, the smallest
-goes, and becomes the least that from then on is held against every key of the set that is not in
-it. So no key passes more than its limit for having been forgotten; some may pass less, and these
-can be identified.
+is dropped, and becomes the least that is from then on held against every key of the set that is not
+in it. So a forgotten key never passes more than its limit; some may pass less, and are counted as
+such.
 
 Two keys are confused with a probability below one in a hundred million.
 
-Python's hash of a string is keyed anew in each process, so clients cannot choose keys that collide.
+Python's string hash has a new key in each process, so clients cannot choose keys that collide.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MOST_USED: Final = 2**32 - 1
 _NOTHING: Final[Condensed] = (0, 0)
 
 
-class _Page:
-    """Some sets: for each place a part of a hash, a time and a number; and each set's least."""
+class _SetPage:
+    """Some sets: a part of a hash, a time and a number per place, and the least of each set."""
 
     __slots__ = ("at", "least_at", "least_used", "names", "used")
 
@@ -42,12 +42,12 @@ class _Page:
         self.least_used = array("I", bytes(4 * SETS_PER_PAGE))
 
 
-class Recalled(NamedTuple):
-    """What is known of a key.
+class RememberedState(NamedTuple):
+    """The usage held against a key.
 
     Attributes:
         condensed: the usage held against it.
-        is_own: whether that is its own usage; otherwise it is what others of its set may have used.
+        is_own: whether it is the usage of this key; otherwise, of other keys of its set.
     """
 
     condensed: Condensed
@@ -58,7 +58,7 @@ class Forgotten:
     """The keys of one limit that had no room.
 
     Args:
-        keys: for how many there is room, roughly.
+        keys: about how many there is room for.
         condensing: condenses states.
         limit: returns the current limit, by which states expire.
     """
@@ -67,7 +67,7 @@ class Forgotten:
 
     def __init__(self, keys: int, condensing: Condensing, limit: Callable[[], Limit]) -> None:
         pages = -(-keys // (WAYS * SETS_PER_PAGE))
-        self._pages: list[_Page | None] = [None] * pages
+        self._pages: list[_SetPage | None] = [None] * pages
         self._sets = pages * SETS_PER_PAGE
         self._condensing = condensing
         self._limit = limit
@@ -78,7 +78,7 @@ class Forgotten:
         """For how many keys memory is allocated."""
         return sum(page is not None for page in self._pages) * SETS_PER_PAGE * WAYS
 
-    def recall(self, key: str, now_us: int) -> Recalled | None:
+    def recall(self, key: str, now_us: int) -> RememberedState | None:
         """Return the usage held against a key that is not counted elsewhere; None if none is."""
         name, page, first = self._find(key)
         if page is None:
@@ -86,13 +86,13 @@ class Forgotten:
         place = _place_of(page, name, first)
         if place is not None:
             condensed = page.at[place], page.used[place]
-            return Recalled(condensed, True) if self._matters(condensed, now_us) else None
+            return RememberedState(condensed, True) if self._matters(condensed, now_us) else None
         number = first // WAYS
         condensed = page.least_at[number], page.least_used[number]
-        return Recalled(condensed, False) if self._matters(condensed, now_us) else None
+        return RememberedState(condensed, False) if self._matters(condensed, now_us) else None
 
     def put(self, key: str, condensed: Condensed, now_us: int) -> None:
-        """Keep the usage of a key, in place of what was known of it."""
+        """Store the usage of a key, replacing an earlier one."""
         name, page, first = self._find(key)
         if page is None:
             page = self._make_page(key)
@@ -105,8 +105,8 @@ class Forgotten:
             return
         page.names[place], page.at[place], page.used[place] = name, at, used
 
-    def put_right(self, key: str, condensed: Condensed) -> None:
-        """Keep a recalled state as a refusal has corrected it: the clock may have gone back."""
+    def correct(self, key: str, condensed: Condensed) -> None:
+        """Replace a recalled state by the one after a refusal: the clock may have gone back."""
         name, page, first = self._find(key)
         if page is None:
             return
@@ -116,7 +116,7 @@ class Forgotten:
         if place is not None:
             page.at[place], page.used[place] = at, used
         elif page.least_used[number]:
-            # The usage of others stays, whatever this key's limit is.
+            # The usage of other keys stays, even if this key has another limit.
             page.least_at[number] = min(page.least_at[number], at)
 
     def drop(self, key: str) -> None:
@@ -139,19 +139,19 @@ class Forgotten:
         if not any(self._matters(one, now_us) for one in (*held, *least)):
             self._pages[self._hand] = None
 
-    def _find(self, key: str) -> tuple[int, _Page | None, int]:
+    def _find(self, key: str) -> tuple[int, _SetPage | None, int]:
         """Return the key's name, its page if there is one, and the first place of its set in it."""
         number = hash(key)
         chosen = number % self._sets
         return (
-            # Never that of an empty place.
+            # Never the name of an empty place.
             number >> 32 & _MOST_USED or 1,
             self._pages[chosen // SETS_PER_PAGE],
             chosen % SETS_PER_PAGE * WAYS,
         )
 
-    def _make_page(self, key: str) -> _Page:
-        page = self._pages[hash(key) % self._sets // SETS_PER_PAGE] = _Page()
+    def _make_page(self, key: str) -> _SetPage:
+        page = self._pages[hash(key) % self._sets // SETS_PER_PAGE] = _SetPage()
         return page
 
     def _matters(self, condensed: Condensed, now_us: int) -> bool:
@@ -159,8 +159,8 @@ class Forgotten:
             return False
         return self._condensing.expires_us(condensed, self._limit()) > now_us
 
-    def _free_place(self, page: _Page, first: int, coming: Condensed, now_us: int) -> int | None:
-        """Return a place for a new key of a set; None if it used less than all that are there."""
+    def _free_place(self, page: _SetPage, first: int, coming: Condensed, now_us: int) -> int | None:
+        """Return a place for a new key of a set; None if it used less than every key there."""
         empty = _place_of(page, 0, first)
         if empty is not None:
             return empty
@@ -176,8 +176,8 @@ class Forgotten:
         self._raise_least(page, first // WAYS, smallest, now_us)
         return first + held.index(smallest)
 
-    def _raise_least(self, page: _Page, number: int, gone: Condensed, now_us: int) -> None:
-        """Take keys of this set that are not in it for the one that goes, from now on."""
+    def _raise_least(self, page: _SetPage, number: int, gone: Condensed, now_us: int) -> None:
+        """Hold the usage of a dropped key against all keys of this set that are not in it."""
         at, used = page.least_at[number], page.least_used[number]
         if not self._matters((at, used), now_us):
             at, used = 0, 0
@@ -185,7 +185,7 @@ class Forgotten:
         page.least_used[number] = max(used, gone[1])
 
 
-def _place_of(page: _Page, name: int, first: int) -> int | None:
+def _place_of(page: _SetPage, name: int, first: int) -> int | None:
     names = page.names[first : first + WAYS]
     return first + names.index(name) if name in names else None
 

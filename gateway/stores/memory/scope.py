@@ -32,12 +32,12 @@ Spent = tuple[Any, int, int, int]
 
 
 class UnplacedKey(NamedTuple):
-    """What is known of a key that has no place.
+    """The usage held against a key that has no place.
 
     Attributes:
         key: the key that it is counted under.
-        state: the state held against it; None if there is none.
-        is_own: whether all of that is its own.
+        state: the state held against it; None for none.
+        is_own: whether all of it is its own usage.
     """
 
     key: str
@@ -55,7 +55,7 @@ class Scope:
 
     Attributes:
         until_sweep: new keys that arrive before a piece of the table is swept, and
-        until_look: before room is searched again after a search in vain.
+        until_look: before room is searched again after an unsuccessful search.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class Scope:
 
     def _spend_new(self, key: str, now_us: int, cost: int, limit: Limit, max_wait_us: int) -> Spent:
         if self._forgotten is None and self._condensing is not None:
-            # Most new keys: nothing is known of any. This saves a twentieth of their time.
+            # The usual case: no usage is held against a new key. This saves 5 % of its time.
             after, wait_us, retry_after_us = self._spend(None, now_us, cost, limit, max_wait_us)
             if cost and not retry_after_us:
                 self.keep_new(key, after, now_us, (key,))
@@ -132,19 +132,17 @@ class Scope:
             self.keep_refused(found, after, now_us)
         elif cost:
             is_known = found.state is not None
-            self.keep_new(
-                *(found.key, after, now_us, (key,)), is_known=is_known, is_own=found.is_own
-            )
+            self.keep_new(found.key, after, now_us, (key,), is_known=is_known, is_own=found.is_own)
         return after, now_us, wait_us, retry_after_us
 
     def find(
         self, key: str, now_us: int, limit: Limit, spared: Sequence[str], debit: int = 0
     ) -> UnplacedKey:
-        """Return what is known of a key that has no place.
+        """Return the usage held against a key that has no place.
 
         Args:
             key: the key.
-            now_us: the present.
+            now_us: the current time.
             limit: the limit as it is asked for.
             spared: keys that are being decided on and must keep their places.
             debit: usage from before this ask that is counted next.
@@ -183,10 +181,10 @@ class Scope:
         Args:
             key: as it was found.
             state: the state held against it now.
-            now_us: the present.
+            now_us: the current time.
             spared: as for `find`.
             is_known: whether any usage was held against it before.
-            is_own: whether that was its own; otherwise some usage of others is its own now.
+            is_own: whether that was its own usage; otherwise usage of others becomes its own.
         """
         capacity = self._capacity
         if not is_own and self._condensing is not None:
@@ -204,7 +202,7 @@ class Scope:
             capacity.tell(self)
 
     def assume(self, key: str, state: Any, limit: Limit) -> None:
-        """Hold a state against a key, unless as much is held against it already."""
+        """Hold a state against a key, unless at least as much is held against it already."""
         now_us = self.clock()
         if self.algorithm.expires_us(state, limit) <= now_us:
             return
@@ -219,13 +217,16 @@ class Scope:
             self.put(key, state)
         else:
             self.keep_new(
-                *(found.key, state, now_us, (key,)),
+                found.key,
+                state,
+                now_us,
+                (key,),
                 is_known=found.state is not None,
                 is_own=found.is_own,
             )
 
     def _is_less(self, one: Any, other: Any, now_us: int, limit: Limit) -> bool:
-        """Return whether the first state holds less against a key than the second."""
+        """Return whether the first state has less usage than the second."""
         one_said, other_said = (
             self.algorithm.decide(state, now_us, 0, limit, 0)[1] for state in (one, other)
         )
@@ -255,7 +256,7 @@ class Scope:
             self.put(found.key, state)
         elif self._forgotten is not None:
             condensed = self._condensing.condense(state, now_us, self.limit)
-            self._forgotten.put_right(found.key, condensed)
+            self._forgotten.correct(found.key, condensed)
 
     def sweep(self) -> None:
         """Forget the useless keys of one piece."""

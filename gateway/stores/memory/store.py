@@ -32,7 +32,7 @@ class MemoryStore:
             times as many keys without places is kept.
         clock: the source of the time.
         calendar_clock: the source of the time for algorithms that follow the calendar.
-        remedy: the fix that the log proposes when the store is full.
+        advice: the fix that the log proposes when the store is full.
 
     Attributes:
         counts_debits: as in a `DebitStore`; True.
@@ -44,7 +44,7 @@ class MemoryStore:
         max_keys: int = DEFAULT_MAX_KEYS,
         clock: Clock = monotonic_us,
         calendar_clock: Clock = wall_us,
-        remedy: str = REMEDY,
+        advice: str = REMEDY,
     ) -> None:
         if max_keys < 1:
             raise ValueError("max_keys is at least 1")
@@ -54,7 +54,7 @@ class MemoryStore:
         # The same by the `id` of the limit that each was last asked for: lookup by name is slower.
         self._current: dict[int, Scope] = {}
         self.counts_debits = True
-        self._capacity = Capacity(max_keys, clock, remedy)
+        self._capacity = Capacity(max_keys, clock, advice)
         self.memory: dict[str, MemoryMetrics] = self._capacity.memory
 
     def __len__(self) -> int:
@@ -182,7 +182,10 @@ class MemoryStore:
             elif spends:
                 is_known = found.state is not None
                 scope.keep_new(
-                    *(found.key, after, moment_us, ask.keys),
+                    found.key,
+                    after,
+                    moment_us,
+                    ask.keys,
                     is_known=is_known,
                     is_own=found.is_own,
                 )

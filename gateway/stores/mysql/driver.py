@@ -16,7 +16,7 @@ from asyncmy.errors import MySQLError
 
 from gateway.base.errors import StoreError, StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.stores.mysql.address import MySQLAddress
-from gateway.stores.mysql.session import SESSION, read_session, unfit
+from gateway.stores.mysql.session import SESSION, read_session, setting_error
 from gateway.stores.tls_options import why
 
 Rows = Sequence[tuple[Any, ...]]
@@ -61,7 +61,7 @@ def server_error(error: Exception) -> StoreError:
         return Conflict(f"the transaction was in conflict with another ({code})", CONFLICTS[code])
     text = str(error.args[1])[:200] if len(error.args) > 1 else type(error).__name__
     if code == OPTION and "read" not in text:
-        return unfit(f"{text} ({code})")
+        return setting_error(f"{text} ({code})")
     if code in REASONS:
         return StoreUnavailable(f"the store cannot serve: {text} ({code})", REASONS[code])
     return StoreReplyError(f"the store answered an error: {code} {text}")
@@ -125,7 +125,7 @@ class Link:
             if session.pins:
                 await self.run(session.pins)
         except StoreReplyError as error:
-            raise unfit(str(error)) from error
+            raise setting_error(str(error)) from error
         self.max_packet = session.max_packet
 
     async def run(self, packet: str, within_s: float = CONNECT_TIMEOUT_S) -> list[Rows]:

@@ -60,7 +60,7 @@ class Maintenance(Heartbeat):
         loop = asyncio.get_running_loop()
         with contextlib.suppress(Conflict):
             await self._count(self._link)
-            if loop.time() >= self._tidy_at and not await self._tidy(self._link):
+            if loop.time() >= self._tidy_at and not await self._delete_expired(self._link):
                 self._tidy_at = loop.time() + self._tidy_every_s
         return loop.time() < self._tidy_at
 
@@ -88,7 +88,7 @@ class Maintenance(Heartbeat):
             f" WHERE domain = {self._domain} AND seen_us < ({NOW}) - {forgotten_us}; COMMIT"
         )
 
-    async def _tidy(self, link: Link) -> bool:
+    async def _delete_expired(self, link: Link) -> bool:
         """Remove a piece of the expired rows; return whether there may be more."""
         # What is found is named, so that no more is found than can be sent.
         most_keys = min(KEYS_A_PIECE, link.max_packet // 128)

@@ -31,7 +31,7 @@ MAX_POLICIES: Final = 100_000
 """The most policies to keep in memory; those with greater ids are ignored."""
 AT_ONCE: Final = 1_000
 """Rows of one answer: requests are served between two answers."""
-MAX_TOLD: Final = 20
+MAX_LOGGED_ROWS: Final = 20
 """The most rows that one look names in the log, even if all of a table is wrong."""
 LOOK_S: Final = 5.0
 """The server reads all rows for a look, which takes time if there are many."""
@@ -72,11 +72,11 @@ def read_row(row: tuple[object, ...]) -> PolicyRow:
     """
     row_id, key, kind, capacity, rate, window = row
     if not isinstance(key, str):
-        raise ValueError("its key is no text")  # noqa: TRY004 - as for all rows
+        raise ValueError("its key is not text")  # noqa: TRY004 - as for all rows
     try:
         numbers = Numbers(str(kind), int(str(capacity)), int(str(rate)), int(str(window)))
     except ValueError:
-        raise ValueError("a number is missing, or is none") from None
+        raise ValueError("a number is missing or invalid") from None
     limit_of(numbers)
     return PolicyRow(int(str(row_id)), key, numbers)
 
@@ -121,12 +121,12 @@ class PolicyReader:
 
     async def _follow(self) -> None:
         pause_s = 0.0
-        is_doubted = False
+        is_stale = False
         while True:
             link = None
             try:
                 link = await Link.open(self._address)
-                await migrate(link, is_doubted=is_doubted)
+                await migrate(link, is_stale=is_stale)
                 folds = await folds_keys(link, TABLE, "policy_key")
                 # A restored database may have changes that the sum does not show.
                 self._seen = ()
@@ -136,7 +136,7 @@ class PolicyReader:
                     self._is_tried.set()
                     await asyncio.sleep(self._refresh_s)
             except StoreError as error:
-                is_doubted = error.reason == "schema"
+                is_stale = error.reason == "schema"
                 self._lost(str(error))
             except Exception:
                 log.exception("The table of policies was read in a way that must not fail so")
@@ -151,7 +151,7 @@ class PolicyReader:
         """Log once per outage that the table is unavailable."""
         if not self._is_lost:
             self._is_lost = True
-            message = "%s cannot be read (%s); what it said last holds, for keys: %d"
+            message = "%s cannot be read (%s); its last known rows still apply, to keys: %d"
             log.warning(message, TABLE, why, len(self.book))
 
     async def _look(self, link: Link, *, folds: bool) -> None:
@@ -188,15 +188,15 @@ class PolicyReader:
             if count >= MAX_POLICIES:
                 log.error("%s has more than %d rows: the rest is ignored", TABLE, MAX_POLICIES)
                 break
-        self._tell_of(refused)
+        self._log_ignored(refused)
         self.book.replace(found, folds=folds)
         log.info("keys with policies of their own in %s: %d", TABLE, len(found))
 
-    def _tell_of(self, refused: dict[tuple[object, str], None]) -> None:
+    def _log_ignored(self, refused: dict[tuple[object, str], None]) -> None:
         """Log the rows that are ignored now and were not before."""
         news = [each for each in refused if each not in self._refused]
-        for row_id, why in news[:MAX_TOLD]:
+        for row_id, why in news[:MAX_LOGGED_ROWS]:
             log.error("row %s of %s is ignored: %s", row_id, TABLE, why)
-        if len(news) > MAX_TOLD:
-            log.error("rows of %s that are ignored too: %d", TABLE, len(news) - MAX_TOLD)
+        if len(news) > MAX_LOGGED_ROWS:
+            log.error("rows of %s that are ignored too: %d", TABLE, len(news) - MAX_LOGGED_ROWS)
         self._refused = refused

@@ -3,17 +3,17 @@
 Every key has a row in `throttlex_usage`, which is its lock. What else is kept depends on the
 algorithm:
 
-- the sliding window log has one row per request in `throttlex_sw_log`, ThrottleX's column for
-  the millisecond and one of ours (`sluice_us`) for the microseconds on top;
-- every other state is JSON in `sluice_state`, together with the `tokens` and `last_refill` that
-  were written with it. If those have changed, ThrottleX has written:
-  for a token bucket its values apply (it is a bucket in ThrottleX's terms), all others begin anew.
+- the sliding window log has one row per request in `throttlex_sw_log`: ThrottleX's column for the
+  millisecond, and an additional one (`sluice_us`) for the microseconds;
+- every other state is JSON in `sluice_state`, with the `tokens` and `last_refill` that were written
+  with it. If these have changed, ThrottleX has written the row: for a token bucket, its values
+  apply; all other algorithms start from nothing.
 
-Where a policy is in ThrottleX's words, its keys are ThrottleX's: rows have the same names, and
-what `tokens` says holds also when the numbers of the policy have changed, as it does there.
+Policies in ThrottleX's notation use ThrottleX's keys: rows have the same names, and `tokens` stays
+valid if the numbers of the policy change, as in ThrottleX.
 
-All values in the SQL are whole numbers, lists of such, or keys made by `KeyNames` of letters that
-need no escaping.
+All values in the SQL are whole numbers, lists of them, or keys made by `KeyNames` from characters
+that need no escaping.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ NS_PER_MS: Final = 1_000_000
 US_PER_MS: Final = 1_000
 REANCHOR_NS: Final = 1_000_000_000
 EXPIRY_GRAIN_S: Final = 60
-"""Expiries are rounded up to this, so that a busy key does not move in the index each time."""
+"""Expiry times are rounded up to this, so that a busy key rarely moves in the index."""
 MAX_EXPIRED: Final = 1_000
 """The most old rows of one log that one transaction deletes; the next one continues."""
 UNKNOWN_US: Final = 999
-"""Where in its millisecond a request of ThrottleX is taken to be: as late as it can have been."""
+"""The assumed microsecond of a request of ThrottleX in its millisecond: the latest possible."""
 LATEST_MS: Final = 9 * 10**15
-"""Times after this count as this: a column has room for some whose microseconds have none."""
+"""Later times count as this: the column can hold times whose microseconds would overflow."""
 MAX_CACHED: Final = 8_192
 """How many names of keys are cached."""
 LOG: Final = "sliding_window_log"
 BUCKET: Final = "token_bucket"
 
 NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
-"""The server's time, in no time zone. A statement of its own, begun when all locks are held: so
-the times of decisions on a key are in the order of the decisions."""
+"""The server's time in UTC. A separate statement, run when all locks are held, so the times of
+decisions on a key are in the order of the decisions."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _PLAIN: Final = re.compile(r"[0-9a-z.:_-]{1,200}")
 _KEY: Final = re.compile(r"(?! )[ !#-&(-\[\]-~]{1,200}(?<! )")
-"""Keys of ThrottleX that stand between quotes as they are, and that no collation takes for others
-but for their case."""
+"""Keys of ThrottleX that need no escaping in quotes, and that every collation distinguishes, except
+by case."""
 _ODD: Final = re.compile(r"[^0-9A-Za-z._:/+@-]")
 
 Row = tuple[Any, ...]
@@ -64,16 +64,16 @@ class KeyNames:
     """Names of rows, `key_id`.
 
     A name ends with a digest of domain, scope, algorithm and identity, so it is distinct under
-    every collation and of bounded length; what comes before `#` is for people. Keys that ThrottleX
-    counts too are the bare identity, as it writes them, where it is plain enough: those of policies
-    in its words, and those of one further scope.
+    every collation and of bounded length; the part before `#` is for people. Keys that ThrottleX
+    also counts are the bare identity, as ThrottleX writes it, if that needs no escaping: those of
+    policies in its notation, and those of one further scope.
 
     Args:
         domain: the namespace of this deployment.
         throttlex: that scope; empty for none.
 
     Attributes:
-        folds: whether the tables take capitals for small letters, as ThrottleX's often do.
+        folds: whether the tables ignore case, as ThrottleX's often do.
     """
 
     __slots__ = ("_domain", "_folds", "_name", "_prefixes", "_throttlex")
@@ -83,7 +83,7 @@ class KeyNames:
         self._throttlex = throttlex
         self._prefixes: dict[tuple[str, str], Any] = {}
         self._folds = False
-        # Keys that are asked for often are, and a digest takes as long as the decision itself.
+        # A few keys are used often, and a digest takes as long as the decision itself.
         self._name = lru_cache(MAX_CACHED)(self._make)
 
     @property
@@ -105,13 +105,13 @@ class KeyNames:
         if is_scope(scope):
             if _KEY.fullmatch(key):
                 return key.lower() if self._folds else key
-            # To ThrottleX a key is all there is: no policy, no algorithm.
+            # ThrottleX has only the key, no policy and no algorithm.
             scope, algorithm = "throttlex", BUCKET
         elif scope == self._throttlex != "" and _PLAIN.fullmatch(key):
             return key
         prefix = self._prefixes.get((scope, algorithm))
         if prefix is None:
-            # JSON has an end, so no two lists and keys make the same text.
+            # JSON marks its end, so different lists and keys never give the same text.
             parts = _encode([self._domain, scope, ALGORITHMS[algorithm].tag])
             prefix = blake2b(parts.encode(), digest_size=16)
             self._prefixes[scope, algorithm] = prefix
@@ -124,8 +124,8 @@ class RowSlot:
     """The state of one key while a transaction has it locked.
 
     Attributes:
-        limit: by which it is counted.
-        state: what the algorithm keeps; None for nothing.
+        limit: the limit that counts it.
+        state: of the algorithm; None for a new key.
     """
 
     __slots__ = ("_before", "_ids", "_row", "_times", "limit", "name", "state")
@@ -167,7 +167,7 @@ class RowSlot:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything is to be written."""
+        """Whether there is anything to write."""
         return bool(self.state != self._before)
 
     @property
@@ -183,7 +183,7 @@ class RowSlot:
         if self._row is not None:
             row_id, written = str(self._row[0]), self._row
         if limit.algorithm == LOG:
-            # Only the lock, as in ThrottleX, which leaves both at what they were made with.
+            # Only a lock, as in ThrottleX, which keeps the initial values of both.
             tokens, refill, text = limit.count, now_us // US_PER_MS, "NULL"
             if written is not None:
                 tokens, refill = written[2], written[3]
@@ -198,7 +198,7 @@ class RowSlot:
         return f"({row_id},'{self.name}',{tokens},{refill},{text},{expires_s})"
 
     def needs_row(self) -> bool:
-        """Whether its row in `throttlex_usage` is to be written, apart from its log's."""
+        """Whether its row in `throttlex_usage` must be written, in addition to its log."""
         if self.limit.algorithm != LOG or self._row is None:
             return True
         return bool((self._row[5] or 0) < expiry_s(self.state, self.limit))
@@ -211,7 +211,7 @@ class RowSlot:
         old, ids = self._times, self._ids
         gone = len(old)
         if new:
-            # The usual case: the oldest have left the window, the newest came at the end.
+            # The usual case: the oldest have left the window, and new ones are at the end.
             gone = next((at for at, time_us in enumerate(old) if time_us >= new[0]), gone)
         kept = len(old) - gone
         if list(new[:kept]) == old[gone:]:
@@ -229,14 +229,15 @@ class RowSlot:
 
 
 def throttlex_state(row: Row, now_us: int, limit: Limit) -> Any:
-    """The state of a key of ThrottleX's: as many tokens as the row says.
+    """Return the state of a key of ThrottleX: as many tokens as the row has.
 
-    Our own exact state is about the numbers that it was written by. Is it not what the row says
-    under those of now, they have changed, and the tokens are what counts, as in ThrottleX.
+    The exact state in the row depends on the numbers of the policy when it was written. If it does
+    not match the tokens under the present numbers, these have changed, and the tokens apply, as in
+    ThrottleX.
     """
     _, _, tokens, last_refill, text, _ = row
     if limit.algorithm != BUCKET:
-        # Never refilled: a window that has no end.
+        # Never refilled: a window without an end.
         used = limit.count - min(max(tokens, 0), limit.count)
         return (now_us, used) if used else None
     start = f"[{tokens},{last_refill},"
@@ -255,12 +256,12 @@ def _frozen(value: Any) -> Any:
 
 
 def bucket_row(state: int | None, now_us: int, limit: Limit, anchor_ms: int = 0) -> tuple[int, int]:
-    """A token bucket in ThrottleX's terms: whole tokens, and when there were just so many.
+    """Return a token bucket as ThrottleX stores it: whole tokens, and when there were that many.
 
-    The moment (in milliseconds) is rounded up, so nobody who reads it has too many tokens; it
-    lies in the future if requests wait for their turns. The same bucket can be told from any
-    moment, with as many fewer tokens as come back since: `anchor_ms`, the moment of the row as
-    it is, is kept for a second, as ThrottleX keeps it. A moved one is moved in an index, too.
+    The moment (in milliseconds) is rounded up, so a reader never sees too many tokens; it is in the
+    future if requests wait for their turns. The same bucket can be expressed for any moment, with
+    fewer tokens for an earlier one. So `anchor_ms`, the moment in the row, is kept for a second, as
+    in ThrottleX: a change would also change an index.
     """
     now = now_us * NS_PER_US
     tat = now if state is None or state < now else state
@@ -288,21 +289,21 @@ def expiry_s(state: Any, limit: Limit) -> int:
 
 
 def read_sql(slots: Iterable[RowSlot]) -> str:
-    """Lock the rows of keys, in the order of the index, and read all there is of them.
+    """Return the SQL that locks the rows of keys, in index order, and reads all their data.
 
     Results: rows of `throttlex_usage`, rows of the logs, the server's time.
     """
     slots = list(slots)
     names = _names(slots)
     logs = _names([slot for slot in slots if slot.limit.algorithm == LOG])
-    # Without the index named, a small table would be read, and locked, from its beginning.
+    # Without a named index, a small table would be read and locked from its beginning.
     usage = (
         "SELECT id, key_id, COALESCE(tokens, 0), COALESCE(last_refill, 0), sluice_state,"
         " sluice_expires"
         f" FROM throttlex_usage FORCE INDEX (idx_usage_key_id) WHERE key_id IN ({names})"
         " ORDER BY key_id FOR UPDATE"
     )
-    # Tables that were made by hand may hold what ThrottleX never writes.
+    # Tables made by hand may have values that ThrottleX never writes.
     time_ms = f"COALESCE(LEAST(GREATEST(request_time, 0), {LATEST_MS}), 0)"
     log = (
         f"SELECT key_id, {time_ms} * 1000 + COALESCE(sluice_us, {UNKNOWN_US}), id"
@@ -311,13 +312,13 @@ def read_sql(slots: Iterable[RowSlot]) -> str:
     return ";".join((usage, log, NOW) if logs else (usage, NOW))
 
 
-def whose_sql(slots: dict[str, RowSlot], usage: Sequence[Row], logs: Sequence[Row]) -> str:
-    """Ask whose the rows are that have other names than were asked for; empty if there are none.
+def owners_sql(slots: dict[str, RowSlot], usage: Sequence[Row], logs: Sequence[Row]) -> str:
+    """Return the SQL that assigns rows with unexpected names to slots; empty if there are none.
 
-    ThrottleX's tables may take capitals for small letters, `ß` for `ss` or a soft hyphen for
-    nothing: what is equal only the server knows, by the collation that it has found them by.
+    ThrottleX's tables may ignore case, equate `ß` with `ss`, or ignore soft hyphens. Only the
+    server knows which names its collation treats as equal.
 
-    Results: names, and the places among the slots of those they are equal to, counted from 1.
+    Results: names, and the positions of the equal slots, counted from 1.
     """
     questions = []
     for table, rows in (
@@ -339,7 +340,7 @@ def load(
     now_us: int,
     whose: Iterable[Row] = (),
 ) -> None:
-    """Load what was read into each slot; `whose` are the answers to `whose_sql`."""
+    """Load the rows into their slots; `whose` has the answers to `owners_sql`."""
     places = (None, *slots.values())
     others = {name: places[int(place)] for name, place in whose}
     for row in usage:
@@ -356,15 +357,15 @@ def load(
 
 
 def _known(slots: dict[str, RowSlot], name: str) -> RowSlot | None:
-    """Return the slot of a row as far as it is known without asking the server."""
+    """Return the slot of a row, if that is certain without asking the server."""
     return slots.get(name) or slots.get(name.lower())
 
 
 def write_sql(slots: Iterable[RowSlot], now_us: int) -> str:
     """Return the SQL that writes what has changed and commits; empty if nothing has.
 
-    A row that is new to us is inserted plainly: if another gateway was faster, that fails as a
-    duplicate, and the transaction is run again.
+    A new row is inserted without a check: if another gateway was faster, the insert fails as a
+    duplicate, and the transaction is repeated.
     """
     changed = [slot for slot in slots if slot.is_changed]
     if not changed:
@@ -377,7 +378,7 @@ def write_sql(slots: Iterable[RowSlot], now_us: int) -> str:
         statements.append(insert + ",".join(new))
     known = [slot.values(now_us) for slot in changed if not slot.is_new and slot.needs_row()]
     if known:
-        # Found by its id, which is locked; another way would lock gaps as well.
+        # By its id, which is locked; other conditions would lock gaps as well.
         statements.append(
             f"{insert}{','.join(known)} ON DUPLICATE KEY UPDATE tokens=VALUES(tokens),"
             " last_refill=VALUES(last_refill), sluice_state=VALUES(sluice_state),"

@@ -1,9 +1,9 @@
 """The tables, and the steps that create them in a database.
 
-The first three are those of ThrottleX's design, word for word; a database that its service made
-is taken as it is. What an exact limiter needs besides is added beside: columns that ThrottleX
-neither reads nor writes, and tables of our own. Each step is applied once, is harmless if it is
-applied again, and is noted in `sluice_schema`.
+The first three tables are exactly those of ThrottleX's design; a database created by its service is
+used as it is. An exact limiter needs more, which is added: columns that ThrottleX neither reads nor
+writes, and further tables. Each step is applied once, is harmless if it is repeated, and is
+recorded in `sluice_schema`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final, NamedTuple
 
 from gateway.base.errors import StoreUnavailable
 from gateway.stores.mysql.driver import Link
-from gateway.stores.mysql.session import unfit
+from gateway.stores.mysql.session import setting_error
 
 LOCK: Final = "sluice_schema"
 PATIENCE_S: Final = 60
-"""How long one gateway waits while another changes the tables; with millions of rows in them that
-takes a while."""
+"""How long one gateway waits while another changes the tables, which takes a while if they have
+millions of rows."""
 
 
 class TableSchema(NamedTuple):
     """A table that must exist.
 
     Attributes:
-        place: where the database says whether it exists.
+        place: where to look up whether it exists.
         change: the statement that creates it.
     """
 
@@ -81,9 +81,9 @@ class Index(NamedTuple):
 
 Step = TableSchema | Column | Index
 
-# Nothing of this is left to the defaults of a server or a database. A binary collation, so that
-# ThrottleX's own keys do not fall together if it is let in later; and a row format in which keys
-# of 255 characters can be indexed.
+# These do not depend on the defaults of a server or a database: a binary collation, so that
+# ThrottleX's keys stay distinct if it uses the tables later, and a row format in which keys of 255
+# characters can be indexed.
 _ROWS: Final = "ROW_FORMAT=DYNAMIC"
 _KIND: Final = f"ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin {_ROWS}"
 
@@ -161,34 +161,34 @@ MIGRATIONS: Final[tuple[tuple[str, tuple[Step, ...]], ...]] = (
     ("exact states beside them", (_STATE, _EXPIRES, _EXPIRY_INDEX, _MICROSECONDS)),
     ("gateways count each other", (_GATEWAYS,)),
 )
-"""What each version adds, by its name; never changed once released, only added to."""
+"""The steps of each version. Released ones never change; new ones are added."""
 
 
-async def migrate(link: Link, *, is_doubted: bool = False) -> None:
-    """Bring the database to the version that this code needs; quick if it has it.
+async def migrate(link: Link, *, is_stale: bool = False) -> None:
+    """Bring the database to the version of this code; quick if it has it already.
 
     Args:
         link: a connection to it.
-        is_doubted: whether something was found missing: what has been noted is not trusted. A
-            dump of ThrottleX's tables, for one, brings them back without what we had added.
+        is_stale: whether something was missing, so that the recorded version is not trusted. For
+            example, restoring a dump of ThrottleX's tables drops the added columns.
 
     Raises:
-        StoreError: no permission, another gateway is migrating, or the connection was lost; or the
-            tables are there, and are none that hold a limit.
+        StoreError: no permission, another gateway is migrating, the connection was lost, or the
+            existing tables cannot enforce a limit.
     """
-    if is_doubted or await _version(link) < len(MIGRATIONS):
-        await _change(link, is_doubted=is_doubted)
+    if is_stale or await _version(link) < len(MIGRATIONS):
+        await _change(link, is_stale=is_stale)
     await _check(link)
 
 
-async def _change(link: Link, *, is_doubted: bool) -> None:
-    # Statements that change tables end transactions, so a lock of another kind keeps others out.
+async def _change(link: Link, *, is_stale: bool) -> None:
+    # Statements that change tables end transactions, so a named lock keeps other gateways out.
     ((got,),) = (await link.run(f"SELECT GET_LOCK('{LOCK}', {PATIENCE_S})", PATIENCE_S + 1))[0]
     if got != 1:
         raise StoreUnavailable("another gateway is changing the tables", "schema")
     try:
         await _apply(link, _VERSIONS)
-        for number in range(0 if is_doubted else await _version(link), len(MIGRATIONS)):
+        for number in range(0 if is_stale else await _version(link), len(MIGRATIONS)):
             name, steps = MIGRATIONS[number]
             for step in steps:
                 await _apply(link, step)
@@ -202,10 +202,10 @@ async def _change(link: Link, *, is_doubted: bool) -> None:
 
 
 async def _check(link: Link) -> None:
-    """Check that the tables can keep limits, whatever made them.
+    """Check that the tables can enforce limits, however they were created.
 
-    One that has been played back into another engine locks no row and rolls nothing back; without
-    the unique index two gateways that meet a new key make two rows of it. Neither would be told.
+    A table restored into another engine has no row locks and no rollback. Without the unique index,
+    two gateways with the same new key create two rows. Neither raises an error.
     """
     names = ",".join(f"'{table.name}'" for table in (_USAGE, _LOG, _POLICY, _GATEWAYS, _VERSIONS))
     kinds, unique, _ = await link.run(
@@ -217,10 +217,10 @@ async def _check(link: Link) -> None:
     )
     for name, kind in kinds:
         if str(kind).lower() != "innodb":
-            raise unfit(f"the table {name} is of the kind {kind}, and must be of InnoDB")
+            raise setting_error(f"the table {name} is of the kind {kind}, and must be of InnoDB")
     columns = Counter(index for index, _, _ in unique)
     if not any((*row[1:], columns[row[0]]) == ("key_id", None, 1) for row in unique):
-        raise unfit(f"{_USAGE.name} has no unique index on key_id alone")
+        raise setting_error(f"{_USAGE.name} has no unique index on key_id alone")
 
 
 async def folds_keys(link: Link, table: str, column: str) -> bool:
@@ -247,7 +247,7 @@ async def _version(link: Link) -> int:
 
 
 async def _apply(link: Link, step: Step) -> None:
-    # What is there is not made again: not every user may make tables.
+    # Existing tables are not created again: not every user may create tables.
     if not await _is_there(link, step):
         await link.run(step.change, PATIENCE_S)
 

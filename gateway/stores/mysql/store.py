@@ -27,9 +27,9 @@ from gateway.stores.mysql.address import parse_mysql_url
 from gateway.stores.mysql.driver import Conflict, Link
 from gateway.stores.mysql.maintenance import Maintenance
 from gateway.stores.mysql.queue import AskQueue, QueuedAsk, QueuedCall, Work, is_late
-from gateway.stores.mysql.rows import KeyNames, RowSlot, load, read_sql, whose_sql, write_sql
+from gateway.stores.mysql.rows import KeyNames, RowSlot, load, owners_sql, read_sql, write_sql
 from gateway.stores.mysql.schema import folds_keys, migrate
-from gateway.stores.mysql.session import unfit
+from gateway.stores.mysql.session import setting_error
 from gateway.stores.settings import StoreOptions, StoreSettings
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class MySQLStore:
         """
         if not self._tasks:
             loop = asyncio.get_running_loop()
-            lanes = [loop.create_task(self._keep_lane(lane)) for lane in self._lanes]
+            lanes = [loop.create_task(self._serve_lane(lane)) for lane in self._lanes]
             self._tasks = [*lanes, loop.create_task(self._keep_open(self._maintenance.keep))]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(START_WAIT_S):
@@ -189,7 +189,7 @@ class MySQLStore:
         link = await Link.open(self._address)
         try:
             async with self._schema:
-                await migrate(link, is_doubted=self._why.reason == "schema")
+                await migrate(link, is_stale=self._why.reason == "schema")
                 self._names.folds = await folds_keys(link, "throttlex_usage", "key_id")
         except BaseException:
             link.drop()
@@ -221,7 +221,7 @@ class MySQLStore:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1))  # noqa: S311 - jitter
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
-    async def _keep_lane(self, lane: _Lane) -> None:
+    async def _serve_lane(self, lane: _Lane) -> None:
         """Decide on what waits, transaction by transaction."""
 
         async def serve(link: Link) -> None:
@@ -268,7 +268,7 @@ class MySQLStore:
             for entry, answer in answers:
                 entry.call.answer(entry.at, answer)
         except Conflict as conflict:
-            await self._step_back(link, entries, conflict)
+            await self._roll_back(link, entries, conflict)
         except StoreError as error:
             # What was never sent to be written may be asked again, elsewhere; what was may have
             # been written.
@@ -312,7 +312,7 @@ class MySQLStore:
         usage, *logs, now = await link.run(packet, GIVE_UP_S)
         now_us = int(now[0][0])
         log_rows = logs[0] if logs else ()
-        question = whose_sql(slots, usage, log_rows)
+        question = owners_sql(slots, usage, log_rows)
         self._fit(link, entries, question)
         answers = await link.run(question, GIVE_UP_S) if question else ()
         load(slots, usage, log_rows, now_us, chain.from_iterable(answers))
@@ -330,10 +330,10 @@ class MySQLStore:
             self._queue.most = min(self._queue.most, -(-len(entries) // 2))
         else:
             why = f"max_allowed_packet is {link.max_packet}, which is too little for this request"
-            entries[0].call.fail(unfit(why))
+            entries[0].call.fail(setting_error(why))
         raise Conflict("a batch was longer than max_allowed_packet", "settings")
 
-    async def _step_back(self, link: Link, entries: list[QueuedAsk], conflict: Conflict) -> None:
+    async def _roll_back(self, link: Link, entries: list[QueuedAsk], conflict: Conflict) -> None:
         """Roll back, and retry the entries as long as requests wait for them."""
         try:
             # Some errors roll back the statement only, and leave the locks.

@@ -112,7 +112,7 @@ class RoutedCall:
         if self.error is None and not self.is_answered:
             self.error = StoreUnavailable("the Cluster sends a call from one to another", "moved")
         if self.error is not None:
-            nodes.doubt()
+            nodes.mark_stale()
 
     async def _once_more(self, nodes: Nodes, within_s: float) -> None:
         assert self.node is not None and self.pipe is not None, "it was sent"  # noqa: PT018
@@ -148,7 +148,7 @@ def send(nodes: Nodes, calls: Sequence[RoutedCall]) -> None:
             pipe = node.lane.open()
             futures = pipe.call(*[call.address(node, pipe) for call in group])
         except StoreError as error:
-            nodes.doubt()
+            nodes.mark_stale()
             for call in group:
                 call.error = error
         else:

@@ -1,4 +1,4 @@
-"""A connection to a Redis server, and what is known of the server's clock."""
+"""A connection to a Redis server, with an estimate of the server's clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.base.errors import StoreError, StoreReplyError
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.redis.connection import SharedConnection
-from gateway.stores.redis.pipe import Command, Pipe, is_noscript, reply_error, worth_dropping
+from gateway.stores.redis.pipe import Command, Pipe, is_noscript, needs_reconnect, reply_error
 from gateway.stores.redis.script import Codec, decode_verdicts, server_now_us
 from gateway.stores.redis.source import DECIDE, Script
 
@@ -154,8 +154,8 @@ def by_source(script: Script, words: list[bytes]) -> Command:
 
 
 def failed(pipe: Pipe, reply: Exception) -> StoreError:
-    """Return the error that an answer stands for; drop a pipe that a new one may fix."""
+    """Return the error of an answer; drop a pipe that a new one may fix."""
     error = reply_error(reply)
-    if worth_dropping(error):
+    if needs_reconnect(error):
         pipe.drop(error)
     return error

@@ -82,7 +82,7 @@ class RedisClusterStore:
         self._deadline_us = settings.deadline_us
         self._clock = settings.clock
         self._nodes = Nodes(parse_cluster_url(url), self._make_lane)
-        self._heart = RedisHeartbeat(domain, settings.heartbeat_s, self._lanes)
+        self._heartbeat = RedisHeartbeat(domain, settings.heartbeat_s, self._lanes)
         self._tasks = Tasks()
         self._within_s = settings.deadline_us / US or NO_DEADLINE_S
 
@@ -97,7 +97,7 @@ class RedisClusterStore:
     @property
     def gateways(self) -> int:
         """How many gateways share this store, as last seen; at least 1."""
-        return self._heart.gateways
+        return self._heartbeat.gateways
 
     def shard(self, ask: Ask) -> Hashable:
         """Return the servers that an ask needs: asks of one shard are answered or fail together."""
@@ -107,12 +107,12 @@ class RedisClusterStore:
     async def start(self) -> None:
         """Connect in the background."""
         self._nodes.start()
-        self._heart.start()
+        self._heartbeat.start()
 
     async def aclose(self) -> None:
         """Sign off and close; nothing may be asked afterwards."""
         await self._tasks.finish(1)
-        await self._heart.aclose()
+        await self._heartbeat.aclose()
         await self._nodes.aclose()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
@@ -218,7 +218,7 @@ class RedisClusterStore:
             self._tasks.start(self._finish_undo(self._send_undo(joined.undo)))
 
     def _send_undo(self, undo: Iterable[tuple[Ask, Verdict]]) -> list[_Undo]:
-        """Send what is to be undone immediately, so that the next request finds it given back."""
+        """Send the undo immediately, so that the next request finds the cost given back."""
         undos = [
             _Undo(self._give_back_call(slot, piece, part), piece, part)
             for ask, verdict in undo

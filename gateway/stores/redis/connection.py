@@ -92,7 +92,7 @@ class SharedConnection(ReconnectingConnection[Pipe]):
         if evicts and evicts != self._warned_of:
             log.warning(
                 "%s forgets counts when it is full (maxmemory-policy %s): a client whose key is"
-                " evicted begins anew; noeviction lets on_store_error decide instead",
+                " evicted starts from zero; with noeviction, on_store_error applies instead",
                 address,
                 evicts,
             )

@@ -100,7 +100,7 @@ class Nodes:
         """
         node = self._owners[slot]
         if node is None:
-            self.doubt()
+            self.mark_stale()
             if not self._nodes:
                 raise StoreUnavailable(str(self._why), self._why.reason)
             raise StoreUnavailable("no server has this slot of the Cluster", "clusterdown")
@@ -111,7 +111,7 @@ class Nodes:
         node = self._owners[slot]
         return node.name if node is not None else ""
 
-    def doubt(self) -> None:
+    def mark_stale(self) -> None:
         """Mark the map as out of date."""
         self._stale.set()
 
@@ -119,7 +119,7 @@ class Nodes:
         """Record the new server of a slot, as another server reports it."""
         node = self.at(redirect, by)
         self._own(redirect.slot, node)
-        self.doubt()
+        self.mark_stale()
         return node
 
     def at(self, place: Redirect | SlotRange, by: ClusterNode | RedisAddress) -> ClusterNode:

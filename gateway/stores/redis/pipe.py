@@ -64,7 +64,7 @@ def is_noscript(reply: object) -> bool:
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
-class ClockSeen(NamedTuple):
+class ClockReading(NamedTuple):
     """The time of a server, read between two times here; microseconds."""
 
     sent_us: int
@@ -91,7 +91,7 @@ class Pipe(Pipelining):
         self._clock = clock
         self._reader = hiredis.Reader()
         self._calls: deque[tuple[asyncio.Future[Any], int]] = deque()
-        self.clock_seen: ClockSeen | None = None
+        self.clock_seen: ClockReading | None = None
         self.evicts = ""
         self.hear: Callable[[bytes], None] | None = None
 
@@ -214,10 +214,10 @@ async def _introduce(
                 raise StoreUnavailable("the store refused the login or database", error.reason)
             if position == must_succeed and error.reason not in {"noperm", "reply"}:
                 raise error
-    told = replies[must_succeed + 1]
-    if isinstance(told, list) and len(told) == 2:
-        server_us = int(told[0]) * 1_000_000 + int(told[1])
-        pipe.clock_seen = ClockSeen(sent_us, clock(), server_us)
+    answer = replies[must_succeed + 1]
+    if isinstance(answer, list) and len(answer) == 2:
+        server_us = int(answer[0]) * 1_000_000 + int(answer[1])
+        pipe.clock_seen = ClockReading(sent_us, clock(), server_us)
     pipe.evicts = _evicting_policy(replies[must_succeed + 2])
     # Not before: until then a server accepts only short words, and hangs up.
     for future in pipe.call(*[("SCRIPT", "LOAD", source) for source in scripts]):
@@ -229,14 +229,14 @@ def _evicting_policy(info: object) -> str:
     if not isinstance(info, bytes):
         return ""
     lines = (line.partition(":") for line in info.decode("ascii", "replace").splitlines())
-    told = {name: value for name, _, value in lines}
+    answer = {name: value for name, _, value in lines}
     # Without a bound on memory no policy applies.
-    if told.get("maxmemory", "0") == "0":
+    if answer.get("maxmemory", "0") == "0":
         return ""
-    policy = told.get("maxmemory_policy", "noeviction")
+    policy = answer.get("maxmemory_policy", "noeviction")
     return "" if policy == "noeviction" else policy
 
 
-def worth_dropping(error: StoreError) -> bool:
+def needs_reconnect(error: StoreError) -> bool:
     """Return whether a new connection may fix the error that the server answered."""
     return error.reason in _DROPPING or type(error) is StoreReplyError

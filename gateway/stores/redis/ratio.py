@@ -2,7 +2,7 @@
 
 `redis://host/0?ratio=POLICY` keeps the hits of that policy in sorted sets named `owner-resource`,
 outside of every domain; the script is `lua/algorithms/ratio_log.lua`. It is for the time of a move:
-these names are not one-to-one, and ratio's own servers make one hit of two in a millisecond.
+these names are not unique, and ratio's own servers count two hits in a millisecond as one.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def open_records(
     return RedisRecords(url, words, deadline_us=deadline_us, clock=clock)
 
 
-class _Speaking:
+class _RecordScripts:
     """What one server and a Cluster have in common.
 
     Args:
@@ -125,7 +125,7 @@ class _Speaking:
             raise
 
 
-class RedisRecords(_Speaking):
+class RedisRecords(_RecordScripts):
     """`SharedRecords` in one server, which may be the primary that Sentinels name.
 
     Args:
@@ -168,7 +168,7 @@ class RedisRecords(_Speaking):
         return self._decode(requests, lane, sent_us, pipe, reply)
 
 
-class ClusterRecords(_Speaking):
+class ClusterRecords(_RecordScripts):
     """`SharedRecords` in a Redis Cluster: each record by the server of its slot.
 
     Each record in a batch gets a call of its own, so no call has keys in two places.
@@ -210,11 +210,11 @@ class ClusterRecords(_Speaking):
         Shortly before the deadline, the answers that have arrived are used.
         """
         sent_us = self._clock()
-        parts: dict[bytes, _Part] = {}
+        parts: dict[bytes, _RecordRequests] = {}
         for place, request in enumerate(requests):
             part = parts.get(request[1])
             if part is None:
-                part = parts[request[1]] = _Part([], [])
+                part = parts[request[1]] = _RecordRequests([], [])
             part.requests.append(request)
             part.places.append(place)
         calls = [self._call(key, part, sent_us) for key, part in parts.items()]
@@ -224,11 +224,11 @@ class ClusterRecords(_Speaking):
         failure: StoreError | None = None
         for call, part in zip(calls, parts.values(), strict=True):
             try:
-                told = self._read(call, part, sent_us)
+                found = self._read(call, part, sent_us)
             except StoreError as error:
                 failure = error
                 continue
-            for place, answer in zip(part.places, told, strict=True):
+            for place, answer in zip(part.places, found, strict=True):
                 answers[place] = answer
         if failure is not None and all(answer is None for answer in answers):
             raise failure
@@ -244,14 +244,14 @@ class ClusterRecords(_Speaking):
                 if not call.is_answered and call.pipe is not None:
                     _give_up_lost(call.pipe)
 
-    def _read(self, call: RoutedCall, part: _Part, sent_us: int) -> list[bytes]:
+    def _read(self, call: RoutedCall, part: _RecordRequests, sent_us: int) -> list[bytes]:
         if call.error is not None:
             raise call.error
         if not call.is_answered or call.node is None or call.pipe is None:
             raise StoreTimeout("no answer within the deadline")
         return self._decode(part.requests, call.node.lane, sent_us, call.pipe, call.reply)
 
-    def _call(self, key: bytes, part: _Part, sent_us: int) -> RoutedCall:
+    def _call(self, key: bytes, part: _RecordRequests, sent_us: int) -> RoutedCall:
         slot = slot_of_tag(record_tag(key))
         encode_for = partial(self._encode_for, part.requests, sent_us)
         return RoutedCall(self._words.script, slot, encode_for)
@@ -265,7 +265,7 @@ class ClusterRecords(_Speaking):
         return self._make_lane(FixedPlace(address))
 
 
-class _Part(NamedTuple):
+class _RecordRequests(NamedTuple):
     """Requests for one record, and their positions in the batch."""
 
     requests: list[Request]

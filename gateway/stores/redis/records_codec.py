@@ -38,7 +38,7 @@ class RecordCodec(Protocol):
     def word(self, request: Request) -> bytes:
         """Return the script's argument for a request."""
 
-    def read(self, request: Request, told: Any, now_ns: int) -> bytes:
+    def read(self, request: Request, found: Any, now_ns: int) -> bytes:
         """Return the answer to a request, from the script's answer.
 
         Raises:
@@ -93,8 +93,8 @@ def decode(words: RecordCodec, requests: Sequence[Request], reply: Any) -> list[
     if len(reply) == 1:
         raise StoreTimeout("the store got to the batch after its deadline", "late")
     try:
-        told = zip(requests, reply[1:], strict=True)
-        return [words.read(request, each, now_ns) for request, each in told]
+        answers = zip(requests, reply[1:], strict=True)
+        return [words.read(request, each, now_ns) for request, each in answers]
     except (TypeError, ValueError, IndexError, ArithmeticError, struct.error) as error:
         raise StoreReplyError("the script's answer does not fit the question") from error
 
@@ -104,7 +104,7 @@ def _ends_ns(anchor_us: float, ttl_lo: int, ttl_hi: float, unit_ns: int) -> int:
     return int(anchor_us) * NS_PER_US + (int(ttl_hi) * WORD + ttl_lo) * unit_ns
 
 
-class Words2:
+class RecordCodec2:
     """The encoding of version 2.
 
     Args:
@@ -124,23 +124,23 @@ class Words2:
         operation, _, code, change, value, ttl, usage = request
         return self._request.pack(operation, code, change, value, ttl, usage)
 
-    def read(self, request: Request, told: Any, now_ns: int) -> bytes:
+    def read(self, request: Request, found: Any, now_ns: int) -> bytes:
         """See `RecordCodec`."""
         operation = request[0]
-        if told == 0:
+        if found == 0:
             return refusal(request)
         if operation == INSERT:
-            can, code, state = told[0] == 1, request[2], told[1:]
+            can, code, state = found[0] == 1, request[2], found[1:]
         elif operation != QUERY:
-            return YES if told == 1 else NO
+            return YES if found == 1 else NO
         else:
-            can, code, state = True, told[0], told
+            can, code, state = True, found[0], found
         unit, anchor_us, ttl_lo, ttl_hi, quota_lo, quota_hi, _ = self._state.unpack(state)
         ends_ns = _ends_ns(anchor_us, ttl_lo, ttl_hi, UNITS2_NS[unit])
         return answer(can, quota_hi * WORD + quota_lo, code, ends_ns, now_ns)
 
 
-class Words5:
+class RecordCodec5:
     """The encoding of version 5.
 
     Args:
@@ -165,13 +165,13 @@ class Words5:
         word = self._request.pack(operation, code, change, value, ttl)
         return word if payload is None else word + payload
 
-    def read(self, request: Request, told: Any, now_ns: int) -> bytes:
+    def read(self, request: Request, found: Any, now_ns: int) -> bytes:
         """See `RecordCodec`."""
-        if type(told) is int:
-            return YES if told == 1 else NO
+        if type(found) is int:
+            return YES if found == 1 else NO
         state = self._state
-        _, unit, anchor_us, ttl_lo, ttl_hi, quota_lo, quota_hi = state.unpack_from(told)
+        _, unit, anchor_us, ttl_lo, ttl_hi, quota_lo, quota_hi = state.unpack_from(found)
         ends_ns = _ends_ns(anchor_us, ttl_lo, ttl_hi, UNITS_NS[unit])
         if request[0] == QUERY:
             return self._answers.query(quota_hi * WORD + quota_lo, unit, ends_ns, now_ns)
-        return self._answers.get(told[state.size :], unit, ends_ns, now_ns)
+        return self._answers.get(found[state.size :], unit, ends_ns, now_ns)

@@ -29,7 +29,7 @@ UNANSWERED_MAX: Final = 64
 """Unanswered messages to Redis; any further ones are dropped."""
 
 
-class AnyPlace(NamedTuple):
+class AnyClusterServer(NamedTuple):
     """A `ServerPlace`: any server of a Cluster that answers, since each forwards to all others."""
 
     seeds: Sequence[RedisAddress]
@@ -90,8 +90,8 @@ class Subscription(SharedConnection):
         if not self._is_refused:
             self._is_refused = True
             log.warning(
-                "%s does not permit subscribing to the channel %s (%s); gateways on it do not hear "
-                "of each other",
+                "%s does not permit subscribing to the channel %s (%s); gateways on it cannot "
+                "exchange messages",
                 address,
                 self._channel.decode(),
                 error,

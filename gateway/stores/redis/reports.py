@@ -19,7 +19,7 @@ from gateway.stores.redis.clocked_connection import ClockedConnection, run
 from gateway.stores.redis.connection import FixedPlace, SharedConnection
 from gateway.stores.redis.nodes import ClusterNode, Nodes
 from gateway.stores.redis.pipe import Pipe
-from gateway.stores.redis.relay import AnyPlace, RedisRelay
+from gateway.stores.redis.relay import AnyClusterServer, RedisRelay
 from gateway.stores.redis.script import Codec, channel_name, scope_prefix, store_key
 from gateway.stores.redis.slots import slot_of
 from gateway.stores.redis.source import REPORT
@@ -182,7 +182,7 @@ class RedisClusterReports:
                     error = its_error
             raise error
 
-        return RedisRelay(AnyPlace(self._seeds), channel, hear, find_pipe)
+        return RedisRelay(AnyClusterServer(self._seeds), channel, hear, find_pipe)
 
     def _make_lane(self, address: RedisAddress) -> ClockedConnection:
         connection = SharedConnection(FixedPlace(address), (REPORT.source,))

@@ -89,7 +89,7 @@ def held_part(ask: Ask, verdict: Verdict) -> tuple[Ask, Verdict]:
     )
 
 
-class _Plan(NamedTuple):
+class _AskTemplate(NamedTuple):
     """The common part of every ask with the same limits, cost and patience.
 
     Attributes:
@@ -116,7 +116,7 @@ class Codec:
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
-        self._plans: dict[tuple[int, int, int], _Plan] = {}
+        self._plans: dict[tuple[int, int, int], _AskTemplate] = {}
 
     def encode_asks(
         self, asks: Sequence[Ask], not_after_us: int, now_us: int = 0, server_us: int = 0
@@ -132,7 +132,7 @@ class Codec:
         keys: list[bytes] = [b""]
         words: list[bytes] = [b"%d" % now_us, b"0", b"%d" % not_after_us]
         plans = self._plans
-        last: _Plan | None = None
+        last: _AskTemplate | None = None
         alike = 0
         for ask in asks:
             limits = ask.limits
@@ -182,7 +182,7 @@ class Codec:
     def _words(self, limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]:
         return decide_words(limit, cost, max_wait_us)
 
-    def _plan(self, ask: Ask) -> _Plan:
+    def _plan(self, ask: Ask) -> _AskTemplate:
         if len(self._plans) >= MAX_CACHED:
             self._plans.clear()
         words = [b"%d" % len(ask.limits), b"%d" % ask.cost]
@@ -192,12 +192,12 @@ class Codec:
             if limit.calendar:
                 calendars.append((len(words), limit))
         prefixes = tuple(key_prefix(self._domain, limit) for limit in ask.limits)
-        plan = _Plan(ask.limits, prefixes, tuple(words), tuple(calendars))
+        plan = _AskTemplate(ask.limits, prefixes, tuple(words), tuple(calendars))
         self._plans[id(ask.limits), ask.cost, ask.max_wait_us] = plan
         return plan
 
 
-def _add_plan(words: list[bytes], alike: int, plan: _Plan, server_us: int) -> None:
+def _add_plan(words: list[bytes], alike: int, plan: _AskTemplate, server_us: int) -> None:
     """Add the arguments for this many consecutive asks."""
     words.append(b"%d" % alike)
     if plan.calendars:
@@ -206,7 +206,7 @@ def _add_plan(words: list[bytes], alike: int, plan: _Plan, server_us: int) -> No
         words += plan.words
 
 
-def _add_calendars(words: list[bytes], plan: _Plan, server_us: int) -> None:
+def _add_calendars(words: list[bytes], plan: _AskTemplate, server_us: int) -> None:
     """Add a plan's words with its calendar windows, and narrow the time they are valid for."""
     at = 0
     for position, limit in plan.calendars:
@@ -275,7 +275,7 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
         else:
             verdicts.append(combine(decisions))
     if at != len(reply):
-        raise ValueError("more was answered than was asked")
+        raise ValueError("there are more answers than questions")
     return verdicts
 
 

@@ -23,7 +23,7 @@ WATCH_S: Final = 1.0
 """How often the Sentinels are asked whether the primary is still the same."""
 
 
-class _Named(NamedTuple):
+class _NamedPrimary(NamedTuple):
     """The primary that a Sentinel names; the latest configuration is the greatest."""
 
     epoch: int
@@ -81,7 +81,7 @@ class Sentinels:
                 # Without Sentinels, a working connection is the only evidence.
                 continue
 
-    async def _ask(self, sentinel: RedisAddress) -> _Named | None:
+    async def _ask(self, sentinel: RedisAddress) -> _NamedPrimary | None:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 pipe = await open_pipe(sentinel)
@@ -93,13 +93,13 @@ class Sentinels:
             return None
 
 
-def _read(reply: object) -> _Named | None:
+def _read(reply: object) -> _NamedPrimary | None:
     """Return the primary that pairs of names and values describe."""
     if isinstance(reply, hiredis.ReplyError) or not isinstance(reply, list):
         return None
     fields = dict(zip(reply[::2], reply[1::2], strict=False))
     try:
         host = fields[b"ip"].decode()
-        return _Named(int(fields[b"config-epoch"]), host, int(fields[b"port"]))
+        return _NamedPrimary(int(fields[b"config-epoch"]), host, int(fields[b"port"]))
     except (KeyError, ValueError, AttributeError):
         return None

@@ -69,7 +69,7 @@ class RedisStore:
             for _ in range(connections)
         ]
         self._next = 0
-        self._heart = RedisHeartbeat(
+        self._heartbeat = RedisHeartbeat(
             domain, settings.heartbeat_s, lambda: (self._lanes, self._lane())
         )
 
@@ -84,17 +84,17 @@ class RedisStore:
     @property
     def gateways(self) -> int:
         """How many gateways share this store, as last seen; at least 1."""
-        return self._heart.gateways
+        return self._heartbeat.gateways
 
     async def start(self) -> None:
         """Connect in the background."""
         for lane in self._lanes:
             lane.connection.start()
-        self._heart.start()
+        self._heartbeat.start()
 
     async def aclose(self) -> None:
         """Sign off and close; nothing may be asked afterwards."""
-        await self._heart.aclose()
+        await self._heartbeat.aclose()
         for lane in self._lanes:
             await lane.connection.aclose()
 

@@ -39,7 +39,7 @@ FIRST_LOOK: Final = 1024
 """How many slots a worker holds before the first search for slots that expired long ago."""
 
 
-class Holdings:
+class WorkerSlots:
     """The slots that one worker holds for its requests in flight.
 
     Args:
@@ -57,7 +57,7 @@ class Holdings:
         return len(self._held)
 
     def keep(self, ask: Ask, verdict: Verdict, plan: FramePlan) -> None:
-        """Remember what an allowed ask holds from now on, for one more lease."""
+        """Keep the slots of an admitted ask, for one more lease."""
         now_us = self._clock()
         for place in plan.holding:
             limit = ask.limits[place]
@@ -98,7 +98,7 @@ class SharedServer(asyncio.Protocol):
         self._clock = clock
         self._splitter = Splitter()
         self._plans: list[FramePlan] = []
-        self._holdings = Holdings(store, clock)
+        self._slots = WorkerSlots(store, clock)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -138,7 +138,7 @@ class SharedServer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything that the worker held."""
         self._transport = None
-        self._holdings.release()
+        self._slots.release()
 
     def _serve(self, kind: int, content: bytes) -> bytes:
         if kind == DECIDE:
@@ -153,11 +153,11 @@ class SharedServer(asyncio.Protocol):
         ask, verdict, plan = decode_undo(content, self._plans)
         if kind == GIVE_BACK:
             self._store.give_back_now(ask, verdict)
-            self._holdings.drop(ask, verdict, plan)
+            self._slots.drop(ask, verdict, plan)
             return b""
         is_held = self._store.renew_now(ask, verdict)
         if is_held:
-            self._holdings.keep(ask, verdict, plan)
+            self._slots.keep(ask, verdict, plan)
         return frame(RENEWED, b"\1" if is_held else b"\0")
 
     def _decide(self, content: bytes) -> bytes:
@@ -170,5 +170,5 @@ class SharedServer(asyncio.Protocol):
             verdict = decide(ask)
             verdicts.append(verdict)
             if plan.holding and verdict.allowed and ask.cost:
-                self._holdings.keep(ask, verdict, plan)
+                self._slots.keep(ask, verdict, plan)
         return encode_verdicts(verdicts)

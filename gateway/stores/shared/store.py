@@ -58,7 +58,7 @@ class SharedStore:
         self._workers = workers
         self._deadline_us = deadline_us
         self._clock = clock
-        self._link: _Link | None = None
+        self._link: _FrameConnection | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -81,7 +81,9 @@ class SharedStore:
     async def attach(self, connection: socket) -> None:
         """Use this connection from now on; it belongs to the store."""
         loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: _Link(self._clock), sock=connection)
+        _, link = await loop.create_unix_connection(
+            lambda: _FrameConnection(self._clock), sock=connection
+        )
         if self._is_closed:
             link.drop()
             return
@@ -136,14 +138,14 @@ class SharedStore:
             raise StoreReplyError("the limiter answered something else")
         return reply[1:] == b"\1"
 
-    def _open(self) -> _Link:
+    def _open(self) -> _FrameConnection:
         link = self._link
         if link is None or not link.is_open:
             raise StoreUnavailable("the limiter is not connected", "not_connected")
         return link
 
 
-class _Link(asyncio.Protocol):
+class _FrameConnection(asyncio.Protocol):
     """One connection: frames out, answers in, matched in order.
 
     A caller that gives up leaves its place in the queue, so its answer is read and discarded and

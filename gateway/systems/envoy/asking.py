@@ -19,7 +19,7 @@ class Decided:
     """A request that was decided completely.
 
     Attributes:
-        plan: what was to be done.
+        plan: the steps of the request.
         outcomes: the results of its groups, in order.
         refunds: how much was given back to each of the groups.
         is_refused: whether a limit that is neither shadow nor quota was exceeded, or all quotas.
@@ -37,7 +37,7 @@ class Decided:
 
 
 def as_answer(outcome: Outcome) -> Outcome:
-    """Return the outcome of a debit or look as told to callers: a refusal while a debt is left."""
+    """Return the outcome of a debit or query for the caller: a refusal while a debt is left."""
     ask, verdict = outcome.ask, outcome.verdict
     if ask.max_wait_us != DEBIT or not verdict.wait_us:
         return outcome
@@ -130,9 +130,9 @@ class EnvoyQuestions:
         return decided
 
     def _refund(self, group: Group, outcome: Outcome) -> bool:
-        """Give back hits that this process did not ask for; return whether that was possible.
+        """Give back hits that this process did not take; return whether that was possible.
 
-        It is possible if a look has a receipt: where numbers are kept, not single requests.
+        It is possible if a query has a receipt: the store keeps numbers, not single requests.
         """
         has_receipts = all(one.receipt for one in outcome.verdict.decisions)
         if not is_passing(outcome) or not has_receipts or outcome.near:

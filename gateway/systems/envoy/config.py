@@ -1,7 +1,7 @@
-"""A listener that speaks Envoy's rate limit service (`envoy.service.ratelimit.v3`).
+"""The configuration of a listener for Envoy's rate limit service (`envoy.service.ratelimit.v3`).
 
-Envoy sends descriptors, each a list of keys with values. Which limits hold for which of them is
-said here, domain by domain, one rule for each kind of descriptor:
+Envoy sends descriptors, each a list of keys with values. The domains map them to limits, with one
+rule for each kind of descriptor:
 
     envoy_rls:
       domains:
@@ -9,8 +9,8 @@ said here, domain by domain, one rule for each kind of descriptor:
           - { match: { database: users }, limit: 500/s }
           - { match: { remote_address: "*" }, limit: 10/s burst 20 }
 
-A `*` in a value stands for any text. Every descriptor has a count of its own, so that each value
-that a `*` stands for has one too, unless the rule says that they are `shared`.
+A `*` in a value matches any text. Every descriptor has its own count, so each value that a `*`
+matches has one too, unless the rule has `shared`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _read_match(value: object) -> Match:
     else:
         raise problem(f"found {describe(value)}, a mapping was expected", _EXAMPLE)
     if not pairs:
-        raise problem("there is nothing in it", _EXAMPLE)
+        raise problem("it is empty", _EXAMPLE)
     if len(pairs) > MAX_ENTRIES:
         raise problem(f"{len(pairs)} keys are too many", f"at most {MAX_ENTRIES}")
     return tuple(
@@ -128,31 +128,31 @@ def _read_shared(value: object) -> bool | tuple[str, ...]:
 
 
 class EnvoyRule(Model):
-    """Which descriptors of a domain are held to which limits."""
+    """The limits for some descriptors of a domain."""
 
     match: MatchField = Field(
         description="The descriptor: its keys in order, each with a value; a * in a value stands "
-        "for any text. A list of single keys where one key is there twice."
+        "for any text. If a key occurs twice, a list of single keys."
     )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; a limit may be written here instead, as in a route."
     )
     unlimited: Switch = Field(
-        False, description="Whether nothing limits it, although a rule with a * would."
+        False, description="Whether it is not limited, even if a rule with a * would limit it."
     )
-    refuse: Switch = Field(False, description="Whether it is over its limit always.")
+    refuse: Switch = Field(False, description="Whether it is always over its limit.")
     shadow: Switch = Field(
-        False, description="Whether it is counted and told in metrics, but never refused."
+        False, description="Whether it is counted and shown in metrics, but never refused."
     )
     quota: Switch = Field(
         False,
-        description="Whether it refuses only together with all other quotas of a request; that it "
-        "is over is told.",
+        description="Whether it refuses only together with all other quotas of a request; the "
+        "answer still shows that it is over.",
     )
     debits: Switch = Field(
         False,
-        description="Whether whatever its descriptors cost was used already and counts in any "
-        "case; otherwise only where all descriptors of a call say their own hits_addend.",
+        description="Whether the cost of its descriptors was already used and always counts; by "
+        "default only if all descriptors of a call have their own hits_addend.",
     )
     shared: Annotated[
         bool | tuple[str, ...],
@@ -168,17 +168,16 @@ class EnvoyRule(Model):
         ),
     ] = Field(
         False,
-        description="Whether all values that its * stand for have one count; or the keys of "
-        "which that is true.",
+        description="Whether all values that a * matches share one count; or the keys for which "
+        "they do.",
     )
-    name: str | None = Field(None, description="What callers are told as the name of the limit.")
+    name: str | None = Field(None, description="The name of the limit in answers to callers.")
     replaces: Annotated[tuple[str, ...], ListOf] = Field(
-        (), description="Names of rules that do not count where this one does."
+        (), description="Names of rules that do not apply if this one does."
     )
     metadata: dict[str, JsonValue] = Field(
         default_factory=dict,
-        description="What Envoy's filters after this one are told of a descriptor that is not over "
-        "its limit.",
+        description="Metadata for Envoy's later filters if a descriptor is not over its limit.",
     )
 
     @model_validator(mode="after")
@@ -186,7 +185,7 @@ class EnvoyRule(Model):
         said = [word for word in ("policies", "unlimited", "refuse") if getattr(self, word)]
         if not said:
             raise problem(
-                "this rule does not say what the limit is",
+                "this rule has no limit",
                 "such as limit: 10/s; or unlimited: true, or refuse: true",
             )
         if len(said) > 1:
@@ -196,9 +195,11 @@ class EnvoyRule(Model):
         self._check_shared()
         if self.unlimited and (self.quota or self.metadata or self.debits):
             word = "quota" if self.quota else "metadata" if self.metadata else "debits"
-            raise problem(f"{word} goes with a limit", "leave it out", under=(word,))
+            raise problem(f"{word} requires a limit", "leave it out", under=(word,))
         if self.name and self.name in self.replaces:
-            raise problem("a rule cannot replace itself", "the name of another", under=("name",))
+            raise problem(
+                "a rule cannot replace itself", "use the name of another", under=("name",)
+            )
         return self
 
     def _check_shared(self) -> None:
@@ -213,7 +214,7 @@ class EnvoyRule(Model):
                 raise problem(message, hint, under=("shared", index))
 
     def is_shared(self, key: str) -> bool:
-        """Whether the values of one of its keys have one count."""
+        """Return whether the values of one of its keys share one count."""
         return self.shared if isinstance(self.shared, bool) else key in self.shared
 
 
@@ -221,11 +222,11 @@ HeaderWords = Literal["none", "envoy", "draft", "legacy", "both"]
 
 
 class EnvoyHeaders(Model):
-    """What the fields of `headers: envoy` are called."""
+    """The names of the fields of `headers: envoy`."""
 
-    limit: str = Field("RateLimit-Limit", description="How many there may be.")
-    remaining: str = Field("RateLimit-Remaining", description="How many are left.")
-    reset: str = Field("RateLimit-Reset", description="In how many seconds there are more.")
+    limit: str = Field("RateLimit-Limit", description="The limit.")
+    remaining: str = Field("RateLimit-Remaining", description="The remainder.")
+    reset: str = Field("RateLimit-Reset", description="The seconds until the limit is reset.")
 
     @field_validator("limit", "remaining", "reset")
     @classmethod
@@ -234,12 +235,12 @@ class EnvoyHeaders(Model):
             raise problem(f"{name!r} is not the name of a header", "such as X-Limit")
         # Bodies of refusals have a type.
         if name.lower() in FRAMING | HOP_BY_HOP | {"content-type"}:
-            message = f"{name} means something else already"
-            raise problem(message, "a name of its own, such as X-Limit")
+            message = f"{name} already has another meaning"
+            raise problem(message, "use another name, such as X-Limit")
         return name
 
     def has(self, name: str) -> bool:
-        """Whether one of them is called so, in lower case."""
+        """Return whether one of them has this name, in lower case."""
         return name in {own.lower() for _, own in self}
 
     @model_validator(mode="after")
@@ -248,19 +249,19 @@ class EnvoyHeaders(Model):
         for word, name in self:
             first = said.setdefault(name.lower(), word)
             if first != word:
-                message = f"{name} is what {first} is called"
-                raise problem(message, "a name of its own", under=(word,))
+                message = f"{name} is already the name of {first}"
+                raise problem(message, "use another name", under=(word,))
         return self
 
 
 class EnvoyRlsConfig(Model):
-    """The domains that Envoy may ask about, and what it is told besides yes and no."""
+    """The domains for Envoy, and the details of the answers."""
 
     domains: dict[
         str, Annotated[tuple[EnvoyRule, ...], Field(min_length=1, max_length=MAX_RULES)]
     ] = Field(
         min_length=1,
-        description="Rules by domain; what no rule of its domain matches is not limited.",
+        description="Rules by domain; descriptors without a matching rule are not limited.",
     )
     headers: HeaderWords = Field(
         "none",
@@ -268,35 +269,35 @@ class EnvoyRlsConfig(Model):
         "-Reset), draft (RateLimit, RateLimit-Policy), legacy (X-RateLimit-*), both or none.",
     )
     header_names: EnvoyHeaders = Field(
-        EnvoyHeaders(), description="What the fields of headers: envoy are called."
+        EnvoyHeaders(), description="The names of the fields of headers: envoy."
     )
     body: str = Field(
         "none",
-        description="What Envoy answers a refused request with: none, problem (RFC 9457, JSON), "
-        "text (one line), or any other text, which is sent as it is.",
+        description="The body of Envoy's response to a refused request: none, problem (RFC 9457, "
+        "JSON), text (one line), or any other text, which is sent as it is.",
     )
     shadow: Switch = Field(
-        False, description="Whether nothing is refused, whatever the rules say, but all is counted."
+        False,
+        description="Whether everything is counted and nothing refused.",
     )
     quota: Switch = Field(
         False,
         description="Whether a request is refused only if all of its descriptors are over their "
-        "limits, whatever the rules say.",
+        "limits, whatever the rules are.",
     )
     debits: Switch = Field(
         True,
-        description="Whether hits may be told after the fact (apply_on_stream_done): they count "
-        "whatever the limit says then, up to one limit more.",
+        description="Whether hits may be reported after the fact (apply_on_stream_done): they "
+        "count even above the limit, by at most the limit once more.",
     )
     overrides: Switch = Field(
         True,
-        description="Whether a descriptor that brings a limit of its own is held to that, as its "
-        "sender's configuration says.",
+        description="Whether a limit in a descriptor, from the configuration of its sender, "
+        "replaces that of the rule.",
     )
     dynamic_metadata: Switch = Field(
         False,
-        description="Whether Envoy's filters after this one are told what was asked, and the "
-        "metadata of rules.",
+        description="Whether Envoy's later filters receive the question and the metadata of rules.",
     )
 
     @field_validator("domains")
@@ -314,18 +315,18 @@ class EnvoyRlsConfig(Model):
     @model_validator(mode="after")
     def _check_told(self) -> EnvoyRlsConfig:
         if "header_names" in self.model_fields_set and self.headers != "envoy":
-            message = f"there are no such fields, for headers is {self.headers}"
-            raise problem(message, "headers: envoy", under=("header_names",))
+            message = f"header_names has no effect with headers: {self.headers}"
+            raise problem(message, "set headers: envoy", under=("header_names",))
         for domain, rules in self.domains.items():
             for index, rule in enumerate(rules):
                 if rule.debits and not self.debits:
-                    message = "nothing is counted this way, because debits is off"
+                    message = "debits is off for this listener"
                     where = ("domains", domain, index, "debits")
-                    raise problem(message, "leave debits: off out, beside domains", under=where)
+                    raise problem(message, "leave out debits: off next to domains", under=where)
                 if rule.metadata and not self.dynamic_metadata:
-                    message = "it is not sent, because dynamic_metadata is off"
+                    message = "metadata is not sent, because dynamic_metadata is off"
                     where = ("domains", domain, index, "metadata")
-                    raise problem(message, "dynamic_metadata: on, beside domains", under=where)
+                    raise problem(message, "set dynamic_metadata: on next to domains", under=where)
         return self
 
     @property

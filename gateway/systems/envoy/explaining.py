@@ -31,47 +31,47 @@ def explain_envoy_rls(listener: FrontendConfig) -> Iterator[str]:
             yield f"  and {len(rules) - MAX_RULES} more."
         yield "  Others are not limited."
     if config.shadow:
-        yield "Nothing is refused, but all is counted."
+        yield "Everything is counted, and nothing is refused."
     elif config.quota:
         yield "A request is refused if all of its descriptors are over their limits."
     else:
         yield (
-            "A request is refused if one of its descriptors is over its limit; nothing is spent "
-            "then."
+            "A request is refused if one of its descriptors is over its limit; then no limit is "
+            "spent."
         )
     if config.debits:
         yield (
-            "A call in which all descriptors say what they cost tells what was used already: "
-            "memory, Redis and MySQL count it in any case, up to one limit more."
+            "A call in which all descriptors have a cost reports past usage: memory, Redis and "
+            "MySQL count it even above the limit, by at most the limit once more."
         )
     if config.overrides:
-        yield "A descriptor that brings a limit of its own is held to that."
+        yield "A limit in a descriptor replaces that of the rule."
     if config.headers != "none":
         names = _HEADERS.get(config.headers) or join([name for _, name in config.header_names])
-        yield f"Envoy is told to say what is left in {names}."
+        yield f"Envoy reports what is left in {names}."
 
 
 def _explain_rule(rule: EnvoyRule) -> str:
     if rule.unlimited:
         return "is not limited"
     if rule.refuse and rule.quota and not rule.shadow:
-        return "is a quota of which nothing is left"
+        return "is a quota that is used up"
     if rule.refuse:
-        return "is over its limit always, but let through" if rule.shadow else "is refused always"
+        return "is always over its limit, but admitted" if rule.shadow else "is always refused"
     word = "policy" if len(rule.policies) == 1 else "policies"
     wild = list(dict.fromkeys(key for key, value in rule.match if ANY in value))
     own = [key for key in wild if not rule.is_shared(key)]
     text = f"is counted by {word} {join(rule.policies)}"
     if own:
-        text += f", each {' and '.join(own)} by itself"
+        text += f", each {' and '.join(own)} separately"
     elif wild:
         text += ", all of them together"
     if rule.shadow:
-        text += ", and let through whatever comes of it"
+        text += ", and always admitted"
     elif rule.quota:
         text += ", and refused only if all quotas of its request are over"
     if rule.debits:
-        text += "; what it costs was used already"
+        text += "; its cost was already used"
     if rule.replaces:
-        text += f"; instead of {join(rule.replaces)} where that matches too"
+        text += f"; it replaces {join(rule.replaces)} if that matches too"
     return text

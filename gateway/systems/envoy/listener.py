@@ -30,7 +30,7 @@ from gateway.systems.envoy.replies import Replies
 from gateway.systems.envoy.rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.frontend import GrpcFrontend
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
 
 MAX_DESCRIPTORS: Final = 128
@@ -60,18 +60,18 @@ class EnvoyRls(GrpcFrontend):
     Args:
         name: of the listener.
         listener: its configuration.
-        ground: the parts of the gateway that it uses.
+        context: the parts of the gateway that it uses.
     """
 
-    def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
+    def __init__(self, name: str, listener: FrontendConfig, context: FrontendContext) -> None:
         config = listener.envoy_rls
         assert config is not None, "made for listeners of this kind"
         self._domains = config.domains
         self._is_warned = False
-        self._planner = Planner(Domains(config, ground))
-        self._asking = EnvoyQuestions(ground.decider)
+        self._planner = Planner(Domains(config, context))
+        self._asking = EnvoyQuestions(context.decider)
         self._replies = Replies(config)
-        self._metrics = metrics = ground.metrics.frontend(name)
+        self._metrics = metrics = context.metrics.frontend(name)
         metrics.sees_connections = False
         # Envoy mostly repeats its requests.
         self._plans: dict[bytes, CallPlan] = {}
@@ -81,12 +81,14 @@ class EnvoyRls(GrpcFrontend):
         # If the store is unavailable, the gateway still answers, as `on_store_error` says.
         server = GrpcServer(
             [service],
-            bounds_of(listener, ground),
+            bounds_of(listener, context),
             malformed=self._malformed,
-            is_able=can_answer(ground, ()),
-            sharing=ground.sharing,
+            is_able=can_answer(context, ()),
+            sharing=context.sharing,
         )
-        super().__init__(Door(listener.address, listener.mode, ground.tls.get(name)), server)
+        super().__init__(
+            ServingOptions(listener.address, listener.mode, context.tls.get(name)), server
+        )
 
     async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
         plan = self._plans.get(data)
@@ -158,6 +160,6 @@ def _wrong(question: EnvoyQuestion) -> tuple[grpc.StatusCode, str] | None:
     return None
 
 
-def make(name: str, listener: FrontendConfig, ground: FrontendContext) -> EnvoyRls:
+def make(name: str, listener: FrontendConfig, context: FrontendContext) -> EnvoyRls:
     """Create the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
-    return EnvoyRls(name, listener, ground)
+    return EnvoyRls(name, listener, context)

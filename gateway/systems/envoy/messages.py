@@ -274,11 +274,11 @@ def read_reply(data: bytes) -> Reply:
 
 def _status(found: Any) -> EnvoyStatus:
     limit = found.current_limit
-    told = DescriptorStatus(limit.requests_per_unit, limit.unit, limit.name)
+    status = DescriptorStatus(limit.requests_per_unit, limit.unit, limit.name)
     has_reset = found.HasField("duration_until_reset")
     return EnvoyStatus(
         found.code,
-        told if found.HasField("current_limit") else None,
+        status if found.HasField("current_limit") else None,
         found.limit_remaining,
         found.duration_until_reset.seconds if has_reset else None,
     )

@@ -1,12 +1,12 @@
-"""What one request asks of the store, computed once for all requests that are alike.
+"""The questions of one request to the store, computed once for all equal requests.
 
 Descriptors of the same cost form one question, so that none is spent unless all of them let the
 request through. Others are separate questions in the same turn: a descriptor with another cost, in
 shadow, of a quota, with a refund, or listed twice.
 
-A debit reports what was already used: it counts whatever the limit says, and a look asks whether
-a debt is left. Envoy sends debits at the end of a stream (`apply_on_stream_done`), in a call of
-their own, without marking them: they are recognised by all of them stating their cost.
+A debit reports usage that has already happened: it counts regardless of the limit, and a query asks
+whether a debt is left. Envoy sends debits at the end of a stream (`apply_on_stream_done`), in a
+separate call, without a mark: they are recognised because each states its cost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gateway.systems.envoy.messages import (
     EnvoyQuestion,
     EnvoyStatus,
 )
-from gateway.systems.envoy.rules import Domains, Held
+from gateway.systems.envoy.rules import ApplicableLimits, Domains
 
 MAX_HITS: Final = 1_000_000_001
 """More than the burst of any limit, so that larger numbers need no distinction."""
@@ -49,7 +49,7 @@ class PlanPart(NamedTuple):
     """
 
     place: int
-    held: Held
+    held: ApplicableLimits
     names: tuple[Name, ...]
 
 
@@ -79,9 +79,9 @@ class Cost(NamedTuple):
     """The operation on the count of a descriptor.
 
     Attributes:
-        hits: how much is taken; 0 looks.
+        hits: how much is taken; 0 for a query.
         refund: how much is given back; one of the two is 0.
-        is_debit: whether it was already used; for a look, whether a debt refuses it.
+        is_debit: whether it was already used; for a query, whether a debt refuses it.
     """
 
     hits: int
@@ -90,7 +90,7 @@ class Cost(NamedTuple):
 
 
 class CallPlan(NamedTuple):
-    """Everything that is to be done for a request.
+    """All steps of a request.
 
     Attributes:
         question: the request.
@@ -106,7 +106,7 @@ class CallPlan(NamedTuple):
     """
 
     question: EnvoyQuestion
-    held: tuple[Held | None, ...]
+    held: tuple[ApplicableLimits | None, ...]
     groups: tuple[Group, ...]
     statuses: tuple[EnvoyStatus, ...]
     is_refused: bool
@@ -156,7 +156,7 @@ class Planner:
         self._joined: dict[tuple[int, ...], tuple[tuple[Limit, ...], tuple[Rule, ...]]] = {}
 
     def plan(self, question: EnvoyQuestion) -> CallPlan:
-        """Return what is to be done for a request.
+        """Return the steps of a request.
 
         Raises:
             UnknownUnitError: the limit in a descriptor cannot be read.
@@ -178,13 +178,13 @@ class Planner:
         statuses = tuple(_uncounted(one) for one in held)
         return CallPlan(question, held, groups, statuses, is_refused, never, quotas, empty)
 
-    def _is_quota(self, held: Held | None) -> bool:
+    def _is_quota(self, held: ApplicableLimits | None) -> bool:
         """Return whether a descriptor is a quota, or unlimited where every other one is a quota."""
         if held is None:
             return self._domains.all_are_quotas
         return held.is_quota and (bool(held.rules) or held.is_refused)
 
-    def _held(self, question: EnvoyQuestion) -> tuple[Held | None, ...]:
+    def _held(self, question: EnvoyQuestion) -> tuple[ApplicableLimits | None, ...]:
         """Return the limits of each descriptor, without those that others replace."""
         find, domain = self._domains.find, question.domain
         held = [find(domain, descriptor) for descriptor in question.descriptors]
@@ -220,7 +220,7 @@ class Planner:
         yield Group(parts, ask, rules, refund, is_shadow, is_quota, is_debit and hits > 0)
 
     def _drafts(
-        self, question: EnvoyQuestion, held: Sequence[Held | None], *, looks_only: bool
+        self, question: EnvoyQuestion, held: Sequence[ApplicableLimits | None], *, looks_only: bool
     ) -> Sequence[_Draft]:
         drafts: list[_Draft] = []
         are_debits = _are_debits(question)
@@ -241,18 +241,18 @@ class Planner:
         return drafts
 
 
-def _is_alone(held: Held) -> bool:
+def _is_alone(held: ApplicableLimits) -> bool:
     """Return whether it needs a group of its own, since its result may not count."""
     return held.is_shadow or held.is_quota
 
 
-def _uncounted(held: Held | None) -> EnvoyStatus:
-    """Return the status of a descriptor that no store is asked about."""
+def _uncounted(held: ApplicableLimits | None) -> EnvoyStatus:
+    """Return the status of a descriptor without a question to the store."""
     if held is None:
         return EnvoyStatus(OK)
     if held.is_refused:
-        told = held.told[0] if held.told else DescriptorStatus(0, 0, held.name)
-        return EnvoyStatus(OK if held.is_shadow else OVER_LIMIT, told)
+        reported = held.reported[0] if held.reported else DescriptorStatus(0, 0, held.name)
+        return EnvoyStatus(OK if held.is_shadow else OVER_LIMIT, reported)
     return EnvoyStatus(OK, remaining=UNLIMITED)
 
 

@@ -47,13 +47,13 @@ class Replies:
     def reply(self, decided: Decided) -> Reply:
         """Return the reply to a request."""
         config = self._config
-        seen: list[Seen] = []
+        seen: list[DescriptorResult] = []
         statuses = _statuses(decided, seen, self._clock)
         code = OVER_LIMIT if decided.is_refused and not config.shadow else OK
         metadata = _metadata(decided.plan, statuses) if config.dynamic_metadata else None
         if not self._tells_more:
             return Reply(code, statuses, metadata=metadata)
-        said = _Said(decided, statuses, seen)
+        said = _ReplyContent(decided, statuses, seen)
         headers: list[tuple[str, str]] = []
         body = b""
         if config.headers != "none":
@@ -65,7 +65,7 @@ class Replies:
         return Reply(code, statuses, headers, body, metadata)
 
 
-class Seen(NamedTuple):
+class DescriptorResult(NamedTuple):
     """The result of a descriptor that counts in the answer.
 
     Attributes:
@@ -79,7 +79,9 @@ class Seen(NamedTuple):
     decisions: Sequence[Decision | None]
 
 
-def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[EnvoyStatus]:
+def _statuses(
+    decided: Decided, seen: list[DescriptorResult], clock: Clock
+) -> Sequence[EnvoyStatus]:
     """Return the status of each descriptor; add those that count in the answer to `seen`."""
     plan = decided.plan
     statuses = list(plan.statuses)
@@ -101,7 +103,7 @@ def _statuses(decided: Decided, seen: list[Seen], clock: Clock) -> Sequence[Envo
             begin = end
             statuses[part.place] = status = _status(part, own, outcome, clock)
             if not group.is_shadow and is_heard:
-                seen.append(Seen(part, status, own))
+                seen.append(DescriptorResult(part, status, own))
     return statuses
 
 
@@ -121,7 +123,7 @@ def _decisions(group: Group, outcome: Outcome) -> Sequence[Decision | None]:
     return [known.get(name) for part in group.parts for name in part.names]
 
 
-class _Said:
+class _ReplyContent:
     """The content of a reply besides its statuses.
 
     Attributes:
@@ -132,7 +134,7 @@ class _Said:
     __slots__ = ("_rules", "_statuses", "refusing", "verdict")
 
     def __init__(
-        self, decided: Decided, statuses: Sequence[EnvoyStatus], seen: Sequence[Seen]
+        self, decided: Decided, statuses: Sequence[EnvoyStatus], seen: Sequence[DescriptorResult]
     ) -> None:
         self._statuses = statuses
         self.refusing: CompiledPolicy | None = None
@@ -153,7 +155,7 @@ class _Said:
     def headers(self, config: EnvoyRlsConfig) -> Iterator[tuple[str, str]]:
         """Return the fields that tell the client how much is left."""
         if config.headers == "envoy":
-            yield from _three(self._statuses, config.header_names)
+            yield from _rate_limit_headers(self._statuses, config.header_names)
         elif self._rules and self.verdict.decisions:
             yield from _pairs(LimitFields(self._rules).lines(self._rules, self.verdict))
         retry_after_us = self.verdict.retry_after_us
@@ -173,25 +175,25 @@ def _status(
     held = part.held
     over = OK if held.is_shadow else OVER_LIMIT
     if outcome.closed_by is not None:
-        return EnvoyStatus(over, held.told[0])
-    told, limit = held.told[0], held.limits[0]
+        return EnvoyStatus(over, held.reported[0])
+    reported, limit = held.reported[0], held.limits[0]
     decision = decisions[0]
     if len(decisions) > 1:
         known = [
-            (decision, told, limit)
-            for decision, told, limit in zip(decisions, held.told, held.limits, strict=True)
+            (decision, reported, limit)
+            for decision, reported, limit in zip(decisions, held.reported, held.limits, strict=True)
             if decision is not None
         ]
         if known:
-            decision, told, limit = min(known, key=_tightest)
+            decision, reported, limit = min(known, key=_tightest)
     if decision is None:
         return _FREE  # The store is unavailable, and the policy fails open.
     if decision.allowed:
-        return EnvoyStatus(OK, told, decision.remaining, -(-decision.reset_us // US))
+        return EnvoyStatus(OK, reported, decision.remaining, -(-decision.reset_us // US))
     retry_after_us = decision.retry_after_us
     if retry_after_us == NEVER:
         retry_after_us = _whole_us(decision, limit, clock)
-    return EnvoyStatus(over, told, decision.remaining, seconds_up(retry_after_us))
+    return EnvoyStatus(over, reported, decision.remaining, seconds_up(retry_after_us))
 
 
 def _whole_us(decision: Decision, limit: Limit, clock: Clock) -> int:
@@ -212,7 +214,9 @@ def _tightest(known: tuple[Decision, DescriptorStatus, Limit]) -> tuple[bool, in
     return False, 1, -decision.retry_after_us
 
 
-def _three(statuses: Iterable[EnvoyStatus], names: EnvoyHeaders) -> Iterator[tuple[str, str]]:
+def _rate_limit_headers(
+    statuses: Iterable[EnvoyStatus], names: EnvoyHeaders
+) -> Iterator[tuple[str, str]]:
     """Return the fields that Envoy's own service sends, about the tightest limit."""
     known = [status for status in statuses if status.limit is not None]
     if not known:
@@ -234,19 +238,19 @@ def _pairs(lines: bytes) -> Iterator[tuple[str, str]]:
 def _metadata(plan: CallPlan, statuses: Sequence[EnvoyStatus]) -> Mapping[str, Any]:
     """Return the request and its rules' metadata in the form of Envoy's own service."""
     question = plan.question
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "domain": question.domain,
         "descriptors": [_described(descriptor) for descriptor in question.descriptors],
     }
     if question.hits:
-        told["hitsAddend"] = question.hits
+        reported["hitsAddend"] = question.hits
     said: dict[str, Any] = {}
     for held, status in zip(plan.held, statuses, strict=True):
         if held is not None and status.code == OK:
             _add(said, held.metadata)
     if said:
-        told["metadata"] = said
-    return told
+        reported["metadata"] = said
+    return reported
 
 
 def _add(said: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -260,11 +264,11 @@ def _add(said: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def _described(descriptor: Descriptor) -> dict[str, Any]:
-    told: dict[str, Any] = {"entries": [f"{key}={value}" for key, value in descriptor.entries]}
+    reported: dict[str, Any] = {"entries": [f"{key}={value}" for key, value in descriptor.entries]}
     if descriptor.override is not None:
         requests, unit = descriptor.override
         word = UNITS[unit] if 0 <= unit < len(UNITS) else unit
-        told["limit"] = f"requests_per_unit:{requests} unit:{word}"
+        reported["limit"] = f"requests_per_unit:{requests} unit:{word}"
     if descriptor.hits is not None:
-        told["hitsAddend"] = descriptor.hits
-    return told
+        reported["hitsAddend"] = descriptor.hits
+    return reported

@@ -26,13 +26,13 @@ _UNIT_OF: Final = {seconds * US: unit for unit, seconds in UNITS_S.items()}
 _UNIT_OF_CALENDAR: Final = {"day": 4, "week": 0, "month": 5}
 
 
-class Held(NamedTuple):
+class ApplicableLimits(NamedTuple):
     """The limits that apply to a descriptor.
 
     Attributes:
         rules: one for each limit, in order; none if it is unlimited, or always refused.
         limits: the same limits, as used in asks.
-        told: the same limits, as reported to callers.
+        reported: the same limits, as reported to callers.
         policy: the policy that a refusal names; None if it is unlimited.
         is_shadow: whether it is never refused.
         is_refused: whether it is always refused.
@@ -47,7 +47,7 @@ class Held(NamedTuple):
 
     rules: tuple[Rule, ...]
     limits: tuple[Limit, ...]
-    told: tuple[DescriptorStatus, ...]
+    reported: tuple[DescriptorStatus, ...]
     policy: CompiledPolicy | None
     is_shadow: bool = False
     is_refused: bool = False
@@ -85,22 +85,22 @@ class Domains:
 
     Args:
         config: the listener's own part.
-        ground: has the policies and the counters.
+        context: has the policies and the counters.
     """
 
-    def __init__(self, config: EnvoyRlsConfig, ground: FrontendContext) -> None:
+    def __init__(self, config: EnvoyRlsConfig, context: FrontendContext) -> None:
         self._config = config
-        self._ground = ground
-        # The listener, not the policy, decides what callers are told.
+        self._context = context
+        # The listener, not the policy, determines the answer to callers.
         self._policies = {
-            name: self._as_here(ground.policies[name]) for name in config.policy_names
+            name: self._as_here(context.policies[name]) for name in config.policy_names
         }
-        self._trees: dict[str, Tree[Held]] = {}
+        self._trees: dict[str, Tree[ApplicableLimits]] = {}
         for domain, rules in config.domains.items():
-            tree = self._trees[domain] = Tree[Held]()
+            tree = self._trees[domain] = Tree[ApplicableLimits]()
             for rule in rules:
                 tree.add(rule.match, self._held(domain, rule))
-        self._overrides: dict[tuple[str, Override], Held] = {}
+        self._overrides: dict[tuple[str, Override], ApplicableLimits] = {}
 
     @property
     def all_are_quotas(self) -> bool:
@@ -112,7 +112,7 @@ class Domains:
         """Return whether calls may report hits that were already used."""
         return self._config.debits
 
-    def find(self, domain: str, descriptor: Descriptor) -> Held | None:
+    def find(self, domain: str, descriptor: Descriptor) -> ApplicableLimits | None:
         """Return the limits of a descriptor; None for nothing.
 
         Raises:
@@ -126,18 +126,18 @@ class Domains:
             return self._overriding(domain, descriptor.override)
         return tree.find(descriptor.entries)
 
-    def _held(self, domain: str, rule: EnvoyRule) -> Held:
+    def _held(self, domain: str, rule: EnvoyRule) -> ApplicableLimits:
         shared = tuple(
             value if ANY in value and rule.is_shared(key) else None for key, value in rule.match
         )
         rules = tuple(
             one._replace(policy=self._policies[one.policy.name])
-            for one in self._ground.plan_of(_key_of, rule.policies).rules
+            for one in self._context.plan_of(_key_of, rule.policies).rules
         )
         policy = rules[0].policy if rules else None
         if rule.refuse:
             policy = self._own_policy(name_of_rule(domain, show_match(rule.match)))
-        return Held(
+        return ApplicableLimits(
             rules,
             tuple(one.limit for one in rules),
             tuple(_told(one.limit, rule.name or "") for one in rules),
@@ -152,7 +152,7 @@ class Domains:
             rule.metadata,
         )
 
-    def _overriding(self, domain: str, override: Override) -> Held:
+    def _overriding(self, domain: str, override: Override) -> ApplicableLimits:
         known = self._overrides.get((domain, override))
         if known is not None:
             return known
@@ -163,24 +163,26 @@ class Domains:
         made = self._overrides[domain, override] = self._make_override(domain, override)
         return made
 
-    def _make_override(self, domain: str, override: Override) -> Held:
+    def _make_override(self, domain: str, override: Override) -> ApplicableLimits:
         seconds = UNITS_S[override.unit]
         policy = self._own_policy(name_of_rule(domain, "override"))
-        told = (DescriptorStatus(override.requests, override.unit),)
+        reported = (DescriptorStatus(override.requests, override.unit),)
         if not override.requests:
-            return Held((), (), told, policy, is_refused=True, is_quota=self._config.quota)
+            return ApplicableLimits(
+                (), (), reported, policy, is_refused=True, is_quota=self._config.quota
+            )
         count = min(override.requests, MAX_COUNT, MAX_PER_SECOND * seconds)
         # Numbers are not part of the scope: a caller that changes them keeps its count.
         scope = f"{policy.name}/{seconds}s"
         debt = count if self._config.debits else 0
         limit = Limit(count, seconds * US, count, scope=scope, debt=debt)
         rule = Rule(policy, limit, _key_of(("ip",), "shared"), policy.name, "ip")
-        return Held((rule,), (limit,), told, policy, is_quota=self._config.quota)
+        return ApplicableLimits((rule,), (limit,), reported, policy, is_quota=self._config.quota)
 
     def _own_policy(self, name: str) -> CompiledPolicy:
         """Return a policy that is not configured, for refusals and for limits in descriptors."""
-        on_store_error = self._ground.config.defaults.on_store_error
-        metrics = self._ground.metrics.policy(name)
+        on_store_error = self._context.config.defaults.on_store_error
+        metrics = self._context.metrics.policy(name)
         made = CompiledPolicy(name, 0, 429, "none", on_store_error, False, False, metrics)
         return self._as_here(made)
 

@@ -19,28 +19,28 @@ Entry = tuple[str, str]
 """A key of a descriptor and its value."""
 
 
-class _Node(Generic[T]):
+class _TreeNode(Generic[T]):
     """The nodes below the entries that led here, and the value for exactly these entries."""
 
     __slots__ = ("any", "patterns", "value", "written")
 
     def __init__(self) -> None:
-        self.written: dict[Entry, _Node[T]] = {}
-        self.patterns: dict[str, list[tuple[str, Sequence[str], _Node[T]]]] = {}
-        self.any: dict[str, _Node[T]] = {}
+        self.written: dict[Entry, _TreeNode[T]] = {}
+        self.patterns: dict[str, list[tuple[str, Sequence[str], _TreeNode[T]]]] = {}
+        self.any: dict[str, _TreeNode[T]] = {}
         self.value: T | None = None
 
-    def below(self, key: str, wanted: str) -> _Node[T]:
+    def below(self, key: str, wanted: str) -> _TreeNode[T]:
         """Return the node for one more entry; create it if there is none."""
         if wanted == ANY:
-            return self.any.setdefault(key, _Node())
+            return self.any.setdefault(key, _TreeNode())
         if ANY not in wanted:
-            return self.written.setdefault((key, wanted), _Node())
+            return self.written.setdefault((key, wanted), _TreeNode())
         patterns = self.patterns.setdefault(key, [])
         for text, _, node in patterns:
             if text == wanted:
                 return node
-        made: _Node[T] = _Node()
+        made: _TreeNode[T] = _TreeNode()
         patterns.append((wanted, wanted.split(ANY), made))
         return made
 
@@ -51,7 +51,7 @@ class Tree(Generic[T]):
     __slots__ = ("_root",)
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
+        self._root: _TreeNode[T] = _TreeNode()
 
     def add(self, match: Iterable[Entry], value: T) -> None:
         """Store a value under the keys of a descriptor, each with a value or a pattern.

@@ -35,14 +35,14 @@ class Calls:
     Args:
         patience_us: microseconds that a request may take to arrive, once its call has begun, or
             that what was asked before may take to be answered.
-        quiet_us: microseconds without a new call before `become_rare` returns.
+        quiet_us: microseconds without a new call before `wait_for_quiet` returns.
 
     Attributes:
         under_way: how many unary calls have begun and not ended.
     """
 
-    def __init__(self, patience_us: int, quiet_us: int) -> None:
-        self._patience_s = patience_us / US
+    def __init__(self, timeout_us: int, quiet_us: int) -> None:
+        self._timeout_s = timeout_us / US
         self._quiet_s = quiet_us / US
         # Ordered by deadline, which is the order in which they began.
         self._unread: dict[Context, float] = {}
@@ -81,7 +81,7 @@ class Calls:
             del self._unread[context]
         return None if data is grpc.aio.EOF else cast("bytes", data)
 
-    async def become_rare(self, within_s: float) -> None:
+    async def wait_for_quiet(self, within_s: float) -> None:
         """Wait for a moment in which no call begins, up to a limit."""
         loop = asyncio.get_running_loop()
         due, begun = loop.time() + within_s, -1
@@ -96,11 +96,11 @@ class Calls:
     async def refuse_late(self) -> None:
         """End the calls whose request takes too long, repeatedly."""
         while True:
-            await asyncio.sleep(min(self._patience_s / 4, LONGEST_LOOK_S))
+            await asyncio.sleep(min(self._timeout_s / 4, LONGEST_LOOK_S))
             await self._refuse(self._late(), grpc.StatusCode.DEADLINE_EXCEEDED, LATE)
 
     def _late(self) -> Iterable[Context]:
-        since = asyncio.get_running_loop().time() - self._patience_s
+        since = asyncio.get_running_loop().time() - self._timeout_s
         return takewhile(lambda context: self._unread[context] <= since, self._unread)
 
     async def _refuse(self, contexts: Iterable[Context], code: grpc.StatusCode, why: str) -> None:

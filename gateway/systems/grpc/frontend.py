@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.config.values.address import Address, UnixAddress
 from gateway.net.handover import HasNumber
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import GrpcServer
 
 
@@ -12,7 +12,7 @@ class GrpcFrontend:
     """Serves one gRPC server at one address; see `Frontend`.
 
     Args:
-        door: where and how it listens.
+        serving: where and how it listens.
         server: the server.
 
     Attributes:
@@ -20,10 +20,10 @@ class GrpcFrontend:
         sockets: none; see `Frontend`.
     """
 
-    def __init__(self, door: Door, server: GrpcServer) -> None:
-        self.address: Address | UnixAddress = door.address
+    def __init__(self, serving: ServingOptions, server: GrpcServer) -> None:
+        self.address: Address | UnixAddress = serving.address
         self.sockets: tuple[HasNumber, ...] = ()
-        self._door = door
+        self._serving = serving
         self._server = server
 
     async def start(self) -> None:
@@ -32,7 +32,7 @@ class GrpcFrontend:
         Raises:
             OSError: the address cannot be bound.
         """
-        self.address = await self._server.start(self._door)
+        self.address = await self._server.start(self._serving)
 
     @property
     def under_way(self) -> int:

@@ -97,13 +97,13 @@ class Health:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch already")
         self._watches += 1
         try:
-            told = None
+            sent = None
             while True:
                 # The state before an answer is sent: it may change meanwhile.
                 is_ending = self._ending.is_set()
                 answer = self._answer(request.service)
-                if answer != told:
-                    told = answer
+                if answer != sent:
+                    sent = answer
                     yield answer
                 if is_ending:
                     return

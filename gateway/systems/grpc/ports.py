@@ -2,7 +2,7 @@
 
 grpcio binds by itself. It does not report why it cannot, and is content with one address of two,
 so each is tried first. It replaces the file of a socket that another process listens on, and on
-shutdown it removes the file it was given: so it is given another name, beside the right one.
+shutdown it removes the file it was given: so it gets another name, in the same folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.systems.grpc.tls import credentials_of
 EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - as it was asked
 
 
-class Door(NamedTuple):
+class ServingOptions(NamedTuple):
     """How a server listens.
 
     Attributes:
@@ -59,7 +59,7 @@ class Ports:
         self._sharing = sharing
         self._file: SocketFile | None = None
 
-    async def open(self, door: Door) -> Address | UnixAddress:
+    async def open(self, serving: ServingOptions) -> Address | UnixAddress:
         """Bind; return the address with the actual port.
 
         An empty host stands for every address of this machine, and so does 0.0.0.0, including
@@ -68,11 +68,11 @@ class Ports:
         Raises:
             OSError: the address cannot be bound.
         """
-        address = door.address
-        credentials = None if door.tls is None else credentials_of(door.tls)
+        address = serving.address
+        credentials = None if serving.tls is None else credentials_of(serving.tls)
         if isinstance(address, UnixAddress):
-            beside = await asyncio.to_thread(place_beside, address, self._sharing.elders)
-            with _files_of(door.mode):
+            beside = await asyncio.to_thread(place_beside, address, self._sharing.predecessors)
+            with _files_of(serving.mode):
                 # It decodes %41 as A.
                 self._add(f"unix:{quote(beside.path)}", credentials)
             self._file = await asyncio.to_thread(renamed, beside, address)
@@ -133,5 +133,5 @@ async def _hosts(address: Address, sharing: Sharing) -> list[str]:
         with one:
             hosts[one.getsockname()[0]] = None
     wild = [host for host in hosts if host in EVERYWHERE]
-    # One stands for both in grpcio.
+    # grpcio treats them as one.
     return wild[:1] or list(hosts)

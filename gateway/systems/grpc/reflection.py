@@ -24,8 +24,8 @@ _OLD: Final = "grpc.reflection.v1alpha"
 _NEW: Final = "grpc.reflection.v1"
 _SERVICE: Final = "ServerReflection"
 MAX_STREAMS: Final = 100
-"""Most calls at a time: these are people and tools, not clients of a limiter. Each call may go on
-for as long as the client asks, and so they must not take all permitted calls."""
+"""The most concurrent calls. They come from people and tools, not from clients of the limiter, and
+last as long as the client wants, so they must not use up all permitted calls."""
 Request = reflection_pb2.ServerReflectionRequest
 Response = reflection_pb2.ServerReflectionResponse
 

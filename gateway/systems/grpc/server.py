@@ -26,7 +26,7 @@ from gateway.net.binding import ALONE, Sharing
 from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import UNREADABLE, Answer, Calls, Context
 from gateway.systems.grpc.health import HEALTH, Health
-from gateway.systems.grpc.ports import Door, Ports
+from gateway.systems.grpc.ports import Ports, ServingOptions
 from gateway.systems.grpc.protobuf import DecodeError, known
 from gateway.systems.grpc.reflection import Reflection
 from gateway.systems.grpc.tls import is_named
@@ -51,11 +51,12 @@ LATER_S: Final = 60.0
 
 
 class Bounds(NamedTuple):
-    """Limits of what clients may use, so that none can take all of a server.
+    """Bounds on what clients may use, so that none can use up the server.
 
     Attributes:
         message_bytes: size of a request, after decompression; more is `RESOURCE_EXHAUSTED`.
-        calls_per_connection: calls in flight on one connection, which clients are told. A client
+        calls_per_connection: calls in flight on one connection, which is announced to clients. A
+        client
             that keeps to it, and has more to ask, still gets some refused (`REFUSED_STREAM`): here
             a call counts until all of it is gone, a moment longer than there. Without this guard, a
             client that begins and cancels calls would keep all others waiting.
@@ -87,10 +88,10 @@ class Bounds(NamedTuple):
     grace_us: int | None = None
 
 
-def bounds_of(listener: FrontendConfig, ground: FrontendContext) -> Bounds:
+def bounds_of(listener: FrontendConfig, context: FrontendContext) -> Bounds:
     """Return the limits of a listener."""
     return Bounds(
-        connections=min(CONNECTIONS, affordable_connections(ground.config.listeners)),
+        connections=min(CONNECTIONS, affordable_connections(context.config.listeners)),
         age_us=listener.max_connection_age,
         grace_us=listener.max_connection_age_grace,
     )
@@ -158,15 +159,15 @@ class GrpcServer:
         self._ports = Ports(self._server, sharing)
         self._tasks = Tasks()
 
-    async def start(self, door: Door) -> Address | UnixAddress:
+    async def start(self, serving: ServingOptions) -> Address | UnixAddress:
         """Start listening and serving; return the address with the actual port.
 
         Raises:
             OSError: the address cannot be bound; see `Ports.open`.
         """
-        if door.tls is not None:
-            self._names = door.tls.names
-        address = await self._ports.open(door)
+        if serving.tls is not None:
+            self._names = serving.tls.names
+        address = await self._ports.open(serving)
         await self._server.start()
         self._lateness.start()
         return address
@@ -200,7 +201,7 @@ class GrpcServer:
         due = asyncio.get_running_loop().time() + seconds
         try:
             await self._lateness.end()
-            await self._calls.become_rare(min(RARE_S, seconds))
+            await self._calls.wait_for_quiet(min(RARE_S, seconds))
             return await self._end(due)
         except asyncio.CancelledError:
             # The server must be stopped all the same: its threads would outlive the loop.

@@ -1,1 +1,1 @@
-"""ratio: its clients are served, its servers are a store."""
+"""ratio: a listener for its clients, and a store on its servers."""

@@ -1,4 +1,4 @@
-"""What a ratio server can keep: one sliding window, which counts what it refuses."""
+"""Policies that a ratio server supports: one sliding window, which counts refused requests."""
 
 from __future__ import annotations
 
@@ -17,22 +17,28 @@ _ALGORITHM: Final = "sliding_window_log"
 _MIGRATE_TO: Final = ("store", "migrate", "to")
 
 
-def _misfits(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """Yield what of a policy a ratio server cannot keep; paths begin below the policy."""
+def _unsupported(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """Yield what a ratio server does not support in a policy; paths begin below the policy."""
     if len(policy.limits) > 1:
-        message = "a ratio server is asked about one limit at a time: all or none cannot be kept"
-        yield Finding(("limits",), message, "one limit, or a store of another kind")
+        message = (
+            "a ratio server checks one limit at a time, so it cannot enforce several as a whole"
+        )
+        yield Finding(("limits",), message, "use one limit, or another kind of store")
     for index, line in enumerate(policy.limits):
         limit = line.limit
         if limit.algorithm != _ALGORITHM or not limit.count_refused:
             kind = limit.algorithm
             if kind == _ALGORITHM:
-                kind += " without what is refused"
-            message = f"a ratio server keeps a sliding window that counts what it refuses: {kind}"
-            hint = f"algorithm: {_ALGORITHM} and count_refused: true, or a store of another kind"
+                kind += " without count_refused"
+            message = (
+                f"a ratio server has a sliding window that counts refused requests, not {kind}"
+            )
+            hint = (
+                f"set algorithm: {_ALGORITHM} and count_refused: true, or use another kind of store"
+            )
             if limit.algorithm == "concurrency":
-                hint = "a store of another kind"
-            yield Finding(("limits", index), f"{message} cannot be kept in it", hint)
+                hint = "use another kind of store"
+            yield Finding(("limits", index), message, hint)
 
 
 def _unfit(config: GatewayConfig) -> Iterator[Finding]:
@@ -41,7 +47,7 @@ def _unfit(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _not_together(config: GatewayConfig) -> Iterator[Finding]:
-    """Yield what would have to be all or none, or be taken back, and is in a ratio server."""
+    """Yield combinations of limits that a ratio server cannot spend or undo as a whole."""
     if parse_store_url(config.store.url).kind == "ratio":
         for index, route in enumerate(config.routes):
             yield from _not_one(route.policies, ("routes", index))
@@ -50,8 +56,8 @@ def _not_together(config: GatewayConfig) -> Iterator[Finding]:
     if migrate is not None:
         for url, path in ((config.store.url, ("store", "url")), (migrate.to, _MIGRATE_TO)):
             if parse_store_url(url).kind == "ratio":
-                message = "counts move between stores that take back what the other refuses"
-                hint = "a ratio server takes nothing back: change the store without migrate"
+                message = "counts can only move between stores that can undo a decision"
+                hint = "a ratio server cannot: change the store without migrate"
                 yield Finding(path, message, hint)
 
 
@@ -73,8 +79,8 @@ def _not_shared(config: GatewayConfig) -> Iterator[Finding]:
         yield Finding(("policies", name), message, hint)
     callers = {one for each in config.listeners if each.ratio is not None for one in each.policies}
     if name not in callers or any(name in route.policies for route in config.routes):
-        message = "what ratio counts is for callers of listeners that speak its protocol, only"
-        yield Finding(("policies", name), message, "a policy of its own for all others")
+        message = "a policy shared with ratio may be used only by listeners with ratio's protocol"
+        yield Finding(("policies", name), message, "use another policy for the others")
 
 
 def _callers_not_together(listeners: tuple[FrontendConfig, ...]) -> Iterator[Finding]:
@@ -88,9 +94,9 @@ def _callers_not_together(listeners: tuple[FrontendConfig, ...]) -> Iterator[Fin
 
 def _not_one(policies: tuple[str, ...], place: Path) -> Iterator[Finding]:
     if len(policies) > 1:
-        message = "a ratio server is asked about one limit at a time: all or none of "
-        message += f"{', '.join(policies)} cannot be had"
-        yield Finding((*place, "policies"), message, "one policy, or a store of another kind")
+        message = "a ratio server checks one limit at a time, so it cannot enforce "
+        message += f"{', '.join(policies)} as a whole"
+        yield Finding((*place, "policies"), message, "use one policy, or another kind of store")
 
 
-CHECKS: Final = CapabilityChecks(_unfit, _misfits)
+CHECKS: Final = CapabilityChecks(_unfit, _unsupported)

@@ -1,4 +1,4 @@
-"""A listener for ratio's clients: which owners and resources are held to which limits.
+"""The configuration of a ratio listener: which limits apply to which owners and resources.
 
     ratio: 100/m
 
@@ -8,9 +8,9 @@
         - { resource: /health, unlimited: true }
       limit: 100/m
 
-The first rule that matches counts; what none of them matches is held to the limit beside them, if
-there is one. A limit that is written here has ratio's algorithm, unless it names another: a
-sliding window that counts what it refuses, too.
+The first rule that matches applies. The limit beside the rules, if there is one, applies to
+questions that no rule matches. Limits written here use ratio's algorithm by default: a sliding
+window that also counts refused requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_PATTERN: Final = 1_000
 USUAL: Final[Mapping[str, Any]] = {"algorithm": "sliding_window_log", "count_refused": True}
 """ratio's algorithm."""
 _KEPT: Final = " !#$&()+,-./:;<=>?@[]^_`{|}~*"
-"""What of a pattern stays as it is in the name of its policy."""
+"""Characters of a pattern that are kept in the name of its policy."""
 
 
 def _check_pattern(text: str) -> str:
@@ -45,19 +45,21 @@ PatternText = Annotated[str, AfterValidator(_check_pattern)]
 
 
 class RatioRule(Model):
-    """Which questions are held to which limits."""
+    """The limits for some questions."""
 
-    owner: PatternText = Field(ANY, description="Of these owners; a * stands for any text.")
-    resource: PatternText = Field(ANY, description="For these resources; a * stands for any text.")
+    owner: PatternText = Field(ANY, description="A pattern of owners; a * stands for any text.")
+    resource: PatternText = Field(
+        ANY, description="A pattern of resources; a * stands for any text."
+    )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; a limit may be written here instead, as in a route."
     )
-    unlimited: Switch = Field(False, description="Whether nothing limits them.")
+    unlimited: Switch = Field(False, description="Whether they are not limited.")
 
     @model_validator(mode="after")
     def _check_sense(self) -> RatioRule:
         if not self.policies and not self.unlimited:
-            message = "this rule does not say what the limit is"
+            message = "this rule has no limit"
             raise problem(message, "such as limit: 10/s; or unlimited: true")
         if self.policies and self.unlimited:
             message = "either a limit or unlimited: not both"
@@ -66,36 +68,36 @@ class RatioRule(Model):
 
     @property
     def pattern(self) -> RulePattern:
-        """What it matches."""
+        """The pattern of its questions."""
         return RulePattern(self.owner, self.resource)
 
 
 class RatioConfig(Model):
-    """What ratio's clients are told."""
+    """The rules for clients of ratio."""
 
     rules: Annotated[tuple[RatioRule, ...], Field(max_length=MAX_RULES)] = Field(
-        (), description="Rules by owner and resource, of which the first that matches counts."
+        (), description="Rules by owner and resource; the first match applies."
     )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (),
-        description="Names of policies for what no rule matches; a limit may be written here "
-        "instead, as in a route.",
+        description="Names of policies for questions that no rule matches; a limit may be written "
+        "here instead, as in a route.",
     )
     unmatched: Literal["allow", "refuse"] = Field(
         "allow",
-        description="What is answered where no rule matches and there is no limit beside them: "
-        "allow for OK, refuse for OVER_LIMIT.",
+        description="The answer if no rule matches and there is no limit besides the rules: allow "
+        "for OK, refuse for OVER_LIMIT.",
     )
     connection_timeout: Duration = Field(
-        1_000_000, description="How long a new connection may take until it speaks HTTP/2."
+        1_000_000, description="How long a new connection may take for the first bytes of HTTP/2."
     )
 
     @model_validator(mode="after")
     def _check_sense(self) -> RatioConfig:
         if not self.rules and not self.policies:
-            raise problem("nothing is limited here", "such as ratio: {limit: 100/m}")
+            raise problem("there is no limit", "such as ratio: {limit: 100/m}")
         if self.policies and "unmatched" in self.model_fields_set:
-            message = "what no rule matches is held to the limit beside them"
+            message = "unmatched has no effect: the limit applies if no rule matches"
             raise problem(message, "leave unmatched out", under=("unmatched",))
         hidden = list(_hidden([rule.pattern for rule in self.rules]))
         if hidden:
@@ -104,12 +106,12 @@ class RatioConfig(Model):
 
     @property
     def policy_names(self) -> tuple[str, ...]:
-        """The policies that are named, in order."""
+        """The names of its policies, in order."""
         return (*(name for rule in self.rules for name in rule.policies), *self.policies)
 
 
 def _hidden(patterns: list[RulePattern]) -> Iterator[PydanticCustomError]:
-    """Rules that an earlier one leaves nothing to match, as far as is plain to see."""
+    """Yield rules that can never match because of an earlier one, in simple cases."""
     first: dict[tuple[str, str], int] = {}
     for index, pattern in enumerate(patterns):
         for key in pattern.wider():
@@ -121,10 +123,10 @@ def _hidden(patterns: list[RulePattern]) -> Iterator[PydanticCustomError]:
 
 
 def find_limits(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:
-    """The long form of plain data, and where in it limits may stand.
+    """Return the long form of plain data, and the places where limits may be written in it.
 
-    A policy that a rule's own limit becomes is named after its patterns, so that it stays the same
-    when other rules come and go.
+    The policy of a rule's own limit is named after the rule's patterns, so that the name stays when
+    other rules are added or removed.
     """
     if isinstance(data, str | list | tuple):
         data = {"limits": list(data) if isinstance(data, tuple) else data}
@@ -144,7 +146,7 @@ def find_limits(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:
 
 
 def _usual(body: Mapping[Any, Any]) -> Mapping[str, Any]:
-    """The algorithm of ratio; one that is named is what it is everywhere."""
+    """Return a limit with ratio's algorithm as the default."""
     return {} if "algorithm" in body else USUAL
 
 

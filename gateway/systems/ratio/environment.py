@@ -1,9 +1,9 @@
-"""The configuration of `sluice ratio`: variables of the environment, as ratio's own server reads.
+"""The configuration of `sluice ratio`: the environment variables of ratio's own server.
 
-Of ratio: `RATIO_PORT`, `RATIO_CONNECTION_TIMEOUT`, `RATIO_STORAGE` and `RATIO_LIMIT`, with its
-defaults. Of ours: `RATIO_HOST`, `SLUICE_DOMAIN` and `SLUICE_ADMIN`.
+From ratio: `RATIO_PORT`, `RATIO_CONNECTION_TIMEOUT`, `RATIO_STORAGE` and `RATIO_LIMIT`, with its
+defaults. Additional: `RATIO_HOST`, `SLUICE_DOMAIN` and `SLUICE_ADMIN`.
 
-A store that does not answer makes an error of every call, as with ratio.
+If the store is unavailable, every call fails, as with ratio.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from gateway.base.errors import ConfigError, Problem, StartError
 from gateway.config.checking import cross
-from gateway.config.checking.capabilities import misfits
+from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.messages import words_for
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.reading.substitute import is_utf8
@@ -34,15 +34,15 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "SLUICE_DOMAIN": "ratio",
     "SLUICE_ADMIN": "off",
 }
-"""Every variable, and what it is if it is not set, or empty. An empty host is every address."""
+"""Every variable, and its default if it is not set or empty. An empty host means all addresses."""
 
 DEADLINE: Final = "1s"
-"""How long a call may wait for the store. ratio's callers wait for its Redis, three seconds for
-each command; here what comes too late is an error, and nothing decides in the store's place.
+"""How long a call may wait for the store; then it fails. ratio's callers wait three seconds for
+each command to its Redis.
 """
 
 WHERE: Final = "environment"
-"""What stands for the file in what is said of variables."""
+"""The name of the file in problems with variables."""
 
 _PLACES: Final[tuple[tuple[tuple[str | int, ...], str], ...]] = (
     (("listeners", 0, "ratio", "connection_timeout"), "RATIO_CONNECTION_TIMEOUT"),
@@ -53,7 +53,7 @@ _PLACES: Final[tuple[tuple[tuple[str | int, ...], str], ...]] = (
     (("domain",), "SLUICE_DOMAIN"),
     (("admin",), "SLUICE_ADMIN"),
 )
-"""Which variable says what is in the configuration; the first that fits."""
+"""The variable of each part of the configuration; the first match applies."""
 
 _MEMORY: Final = "inmemory://"
 _UPPER: Final = re.compile(r"[0-9]+/(DAY|HOUR|MINUTE)")
@@ -68,15 +68,15 @@ _UNITS_NS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("us", "µs", "μs"), 1_000),
 }
 _TOO_LONG_NS: Final = 1_000_000 * _UNITS_NS["h"]
-"""More than anybody means, and than is written as a duration elsewhere."""
+"""Longer than any real duration, and than other options accept."""
 
 
 class Environment(NamedTuple):
-    """What the variables say.
+    """The configuration from the variables.
 
     Attributes:
         config: the gateway.
-        warnings: variables that are hardly meant as they are written.
+        warnings: variables whose value is probably a mistake.
     """
 
     config: GatewayConfig
@@ -84,7 +84,7 @@ class Environment(NamedTuple):
 
 
 def read_environment(environ: Mapping[str, str]) -> Environment:
-    """Make a configuration of variables.
+    """Return the configuration from variables.
 
     Raises:
         ConfigError: with every variable that cannot be used.
@@ -97,23 +97,23 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         config = GatewayConfig.model_validate(_data(said))
     except ValidationError as error:
         details = error.errors(include_url=False)
-        # A line that cannot be read is missing from its list, too.
+        # A line that cannot be read is also missing from its list.
         news = (one for one in details if one["type"] != "too_short")
         found = (finding for one in news for finding in words_for(one))
         raise ConfigError(list(_problems(found))) from error
     unfit = list(_problems(cross.unfit_for_callers(config)))
     if unfit:
         raise ConfigError(unfit)
-    for misfit in misfits(config):
+    for misfit in unsupported(config):
         hint = "redis://, mysql://, ratio:// or inmemory://"
         raise ConfigError([Problem(WHERE, 0, 0, "RATIO_STORAGE", misfit.message, hint)])
     return Environment(config, list(_unknown(environ)))
 
 
 def told_of(error: StartError) -> ConfigError:
-    """What keeps the gateway from starting, with the variable to blame."""
+    """Return why the gateway cannot start, with the variable to change."""
     if error.path == "listeners[0]":
-        # A library that is not installed: no variable can help.
+        # A library is not installed: no variable changes that.
         return ConfigError([Problem(WHERE, 0, 0, "", error.message, error.hint)])
     path: tuple[str | int, ...] = ("listeners", 0, "bind")
     if not error.path.startswith("listeners"):
@@ -125,7 +125,7 @@ def told_of(error: StartError) -> ConfigError:
 
 
 def _unreadable(said: Mapping[str, str]) -> Iterator[Problem]:
-    """What no field of the configuration would understand."""
+    """Yield problems with values that no field of the configuration would accept."""
     for name, value in said.items():
         if not is_utf8(value):
             yield Problem(WHERE, 0, 0, name, "this is not UTF-8", "text in UTF-8")
@@ -158,7 +158,7 @@ def _data(said: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _duration_ns(text: str) -> int:
-    """Nanoseconds of a duration as Go writes it: `1s`, `1m30s`, `1.5h`; 0 if it is none."""
+    """Return the nanoseconds of a duration of Go: `1s`, `1m30s`, `1.5h`; 0 if it is invalid."""
     parts = _PART.findall(text)
     if "".join(number + unit for number, unit in parts) != text:
         return 0
@@ -168,10 +168,12 @@ def _duration_ns(text: str) -> int:
 def _problems(findings: Iterable[Finding]) -> Iterator[Problem]:
     seen = set()
     for finding in findings:
-        told = Problem(WHERE, 0, 0, _variable(finding.path), redact(finding.message), finding.hint)
-        if told not in seen:
-            seen.add(told)
-            yield told
+        problem = Problem(
+            WHERE, 0, 0, _variable(finding.path), redact(finding.message), finding.hint
+        )
+        if problem not in seen:
+            seen.add(problem)
+            yield problem
 
 
 def _variable(path: tuple[str | int, ...]) -> str:
@@ -179,10 +181,10 @@ def _variable(path: tuple[str | int, ...]) -> str:
 
 
 def _unknown(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Names like ours that are none."""
+    """Yield names that look like one of the variables and are not."""
     for name in environ:
         if name.startswith("RATIO_") and name not in DEFAULTS:
             near = get_close_matches(name, DEFAULTS, 1)
             names = ", ".join(known for known in DEFAULTS if known.startswith("RATIO_"))
             hint = f"did you mean {near[0]}?" if near else f"known are {names}"
-            yield Problem(WHERE, 0, 0, name, "nothing reads this variable", hint)
+            yield Problem(WHERE, 0, 0, name, "unknown variable", hint)

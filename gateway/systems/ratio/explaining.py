@@ -1,4 +1,4 @@
-"""What a listener for ratio's clients will do, in sentences."""
+"""A ratio listener in sentences."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from gateway.systems.ratio.rules import ANY
 
 
 def explain_ratio(listener: FrontendConfig) -> Iterator[str]:
-    """Which questions are held to what, in the order in which rules are looked at."""
+    """Yield the limits for each kind of question, in the order of the rules."""
     settings = listener.ratio
     if settings is None:
         return
     for rule in settings.rules:
         what = f"counted by {_named(rule.policies)}" if rule.policies else "not limited"
         yield f"{_whom(rule)}: {what}."
-    whom = "What no rule matches" if settings.rules else "Every question"
+    whom = "All others" if settings.rules else "Every question"
     if settings.policies:
         yield f"{whom}: counted by {_named(settings.policies)}."
     else:
-        answer = "is answered OVER_LIMIT" if settings.unmatched == "refuse" else "is let through"
-        yield f"{whom} {answer}."
+        answer = "answered OVER_LIMIT" if settings.unmatched == "refuse" else "admitted"
+        yield f"{whom}: {answer}."
     if listener.policies:
-        yield "Each owner is counted with each resource by itself, unless a limit says per what."
+        yield "Each pair of owner and resource is counted separately, unless a limit has per."
 
 
 def _whom(rule: RatioRule) -> str:

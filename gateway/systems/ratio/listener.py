@@ -1,4 +1,4 @@
-"""ratio's service: callers ask by owner and resource whether they may go on."""
+"""ratio's service: callers ask by owner and resource whether they may proceed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.systems.asking import CallerQuestions, caller_keys, can_answer, pas
 from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.frontend import GrpcFrontend
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
 from gateway.systems.ratio.config import RatioConfig
 from gateway.systems.ratio.messages import (
@@ -34,28 +34,28 @@ from gateway.systems.ratio.rules import compile_rules
 
 REMEMBERED: Final = 4_096
 REMEMBERED_SIZE: Final = 256
-"""Questions whose rules and identities are remembered, and the longest of them in characters."""
+"""The most questions whose rules and identities are cached, and the most characters of each."""
 
 _OK: Final = "ok"
 _OVER_LIMIT: Final = "over_limit"
 _ANSWERS: Final = {_OK: write_code(OK), _OVER_LIMIT: write_code(OVER_LIMIT)}
-"""By what metrics call them."""
+"""Answers by their names in metrics."""
 _WORDS: Final[Mapping[str, Callable[[Caller], str]]] = {
     "owner": attrgetter("owner"),
     "resource": attrgetter("resource"),
 }
-"""What limits may be counted per."""
+"""The keys that limits may have."""
 
 
 class Caller:
-    """Who asks, what for, and under which rule; with what is made of that once.
+    """A question and its rule, with the values computed from them.
 
     Attributes:
-        owner, resource: as they were asked.
+        owner, resource: as in the question.
         identity: of both together.
-        name: what ratio makes of them, which is not one-to-one.
-        asking: the policies that it is held to; None for none.
-        answer: what it is told if there are none.
+        name: ratio's own key, which is not unique.
+        asking: the policies that apply; None for none.
+        answer: the answer if there are none.
     """
 
     __slots__ = ("answer", "asking", "identity", "name", "owner", "resource")
@@ -77,25 +77,27 @@ class RatioFrontend(GrpcFrontend):
     Args:
         name: of the listener.
         listener: its configuration.
-        ground: what answers.
+        context: the gateway's parts that it uses.
     """
 
-    def __init__(self, name: str, listener: FrontendConfig, ground: FrontendContext) -> None:
+    def __init__(self, name: str, listener: FrontendConfig, context: FrontendContext) -> None:
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
-        self._metrics = metrics = ground.metrics.frontend(name)
+        self._metrics = metrics = context.metrics.frontend(name)
         metrics.sees_connections = False
-        self._find = _finder(config, ground)
+        self._find = _finder(config, context)
         self._remembered = lru_cache(REMEMBERED)(self._find)
         self._answers = metrics.answers
         server = GrpcServer(
             [Service(SERVICE, {METHOD: self._answer}, MESSAGES.files)],
-            bounds_of(listener, ground)._replace(handshake_us=config.connection_timeout),
+            bounds_of(listener, context)._replace(handshake_us=config.connection_timeout),
             self._note_malformed,
-            can_answer(ground, listener.policies),
-            ground.sharing,
+            can_answer(context, listener.policies),
+            context.sharing,
         )
-        super().__init__(Door(listener.address, listener.mode, ground.tls.get(name)), server)
+        super().__init__(
+            ServingOptions(listener.address, listener.mode, context.tls.get(name)), server
+        )
 
     def _note_malformed(self) -> None:
         self._metrics.malformed["message"] += 1
@@ -120,22 +122,22 @@ class RatioFrontend(GrpcFrontend):
         return _ANSWERS[answer]
 
 
-def _finder(config: RatioConfig, ground: FrontendContext) -> Callable[[RatioQuestion], Caller]:
-    """What makes callers of questions, by the first rule that matches."""
+def _finder(config: RatioConfig, context: FrontendContext) -> Callable[[RatioQuestion], Caller]:
+    """Return a function that returns the caller of a question, by the first rule that matches."""
     find = compile_rules([rule.pattern for rule in config.rules])
-    shared = parse_store_url(ground.config.store.url).options.get("ratio", "")
+    shared = parse_store_url(context.config.store.url).options.get("ratio", "")
 
     def held_to(names: Sequence[str]) -> CallerQuestions | None:
         whole = "name" if shared in names else "identity"
         return (
-            CallerQuestions(caller_keys(attrgetter(whole), _WORDS), names, ground)
+            CallerQuestions(caller_keys(attrgetter(whole), _WORDS), names, context)
             if names
             else None
         )
 
     matched = [(held_to(rule.policies), _OK) for rule in config.rules]
     usual = _OK if config.policies or config.unmatched == "allow" else _OVER_LIMIT
-    # At the end, where -1 leads to.
+    # At the end, for index -1.
     matched.append((held_to(config.policies), usual))
 
     def caller_of(question: RatioQuestion) -> Caller:
@@ -144,6 +146,6 @@ def _finder(config: RatioConfig, ground: FrontendContext) -> Callable[[RatioQues
     return caller_of
 
 
-def make(name: str, listener: FrontendConfig, ground: FrontendContext) -> RatioFrontend:
+def make(name: str, listener: FrontendConfig, context: FrontendContext) -> RatioFrontend:
     """Make the front end of a listener; see `gateway.systems.base.MakeFrontend`."""
-    return RatioFrontend(name, listener, ground)
+    return RatioFrontend(name, listener, context)

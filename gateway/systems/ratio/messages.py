@@ -1,8 +1,8 @@
-"""What ratio's clients and servers say to each other.
+"""The messages of ratio's clients and servers.
 
 ratio's `api/proto/ratio.proto` has no package, so its one method is `/RateLimitService/RateLimit`.
-A request names who owns a resource, and the resource; the answer is one code. There is nothing
-that says how much is left, or when to come back.
+A request names a resource and its owner; the answer is a code. There is no field for what is left,
+or for when to retry.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OVER_LIMIT: Final = 2
 
 
 class RatioQuestion(NamedTuple):
-    """What a client asks.
+    """A client's question.
 
     Attributes:
-        owner: whose resource it is: a service, mostly. May be empty.
-        resource: what is limited. May be empty.
+        owner: of the resource, usually a service. May be empty.
+        resource: may be empty.
     """
 
     owner: str
@@ -40,7 +40,7 @@ def read_question(data: bytes) -> RatioQuestion:
     """Read a `RateLimitRequest`.
 
     Raises:
-        DecodeError: it is none, or a text in it is no UTF-8.
+        DecodeError: it is not one, or a text in it is not UTF-8.
     """
     found = _REQUEST.FromString(data)
     return RatioQuestion(found.owner, found.resource)
@@ -52,10 +52,10 @@ def write_question(question: RatioQuestion) -> bytes:
 
 
 def read_code(data: bytes) -> int:
-    """Read the code of a `RateLimitResponse`; one that is not known is `UNKNOWN`.
+    """Read the code of a `RateLimitResponse`; an unknown one becomes `UNKNOWN`.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: it is not one.
     """
     code: int = _RESPONSE.FromString(data).code
     return code if code in (OK, OVER_LIMIT) else UNKNOWN

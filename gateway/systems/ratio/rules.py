@@ -1,7 +1,7 @@
-"""Which of a listener's rules is about a question: patterns of owners and of resources.
+"""Which of a listener's rules applies to a question: patterns of owners and resources.
 
-A `*` stands for any text, an empty one and one with slashes included; two of them say no more than
-one, so `/v1/**` may be written as people write it elsewhere. All else stands for itself.
+A `*` stands for any text, including an empty one and one with slashes. Two of them mean the same as
+one, so `/v1/**` works as elsewhere. All other characters stand for themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Matches = Callable[[str], bool]
 
 
 class RulePattern(NamedTuple):
-    """Which questions a rule is about.
+    """The questions that a rule applies to.
 
     Attributes:
         owner: a pattern of owners.
@@ -28,21 +28,21 @@ class RulePattern(NamedTuple):
     resource: str = ANY
 
     def short(self) -> tuple[str, str]:
-        """The same with one star where there are several in a row."""
+        """Return the patterns with one star in place of several in a row."""
         return _STARS.sub(ANY, self.owner), _STARS.sub(ANY, self.resource)
 
     def wider(self) -> Iterator[tuple[str, str]]:
-        """Patterns that match all that this one does, itself included: the plain ones."""
+        """Yield simple patterns that match everything this one matches, including itself."""
         owner, resource = self.short()
         yield from ((one, other) for one in (owner, ANY) for other in (resource, ANY))
 
 
 def compile_pattern(pattern: str) -> Matches:
-    """What tells whether a text is like a pattern, in time that grows with its length only.
+    """Return a function that matches a text in time proportional to its length.
 
-    What is between two stars is looked for from the left, and never again further right: if the
-    rest fails there it fails everywhere. Else a long text of a stranger's choice could keep the
-    event loop for minutes.
+    Text between two stars is searched from the left, without backtracking: if the rest does not
+    match after the first occurrence, it matches nowhere. With backtracking, a long text chosen by
+    an attacker could block the event loop for minutes.
     """
     first, *rest = _STARS.split(pattern)
     if not rest:
@@ -54,7 +54,7 @@ def compile_pattern(pattern: str) -> Matches:
 
 
 def compile_rules(patterns: Sequence[RulePattern]) -> Callable[[str, str], int]:
-    """What finds the first pattern that matches an owner and a resource; -1 if none does."""
+    """Return a function that finds the first pattern that matches; it returns -1 if none does."""
     compiled = [
         (index, compile_pattern(pattern.owner), compile_pattern(pattern.resource))
         for index, pattern in enumerate(patterns)

@@ -1,17 +1,18 @@
-"""Counts in a ratio server: it is asked by its own protocol, as any of its clients.
+"""Counts in a ratio server, which is used through its own protocol.
 
-ratio has one method. It takes an owner and a resource, counts the call against the one limit that
-the server has, and says yes or no: nothing of what is left, nothing of when to come back, no way
-to take a call back or to look without being counted. So:
+ratio has one method. It takes an owner and a resource, counts the call against the server's only
+limit, and answers yes or no. It reports neither what is left nor when to retry, and it can neither
+undo a call nor query without counting. So:
 
-- What costs n is n calls, of which all must be let through.
-- `remaining` and `retry_after` are bounds: at most the limit without what this call took, and at
-  most the whole window.
-- `give_back` does nothing: too little may pass then, never too much.
-- A look is a health check, which is not counted. A server that has none, as ratio's own,
-  passes until a question fails; then a question about no key tells when it decides again.
+- A cost of n is n calls, which all must be admitted.
+- `remaining` and `retry_after` are bounds: at most the limit minus this call, and at most the whole
+  window.
+- `give_back` does nothing: too few requests may pass then, never too many.
+- A probe is a health check, which is not counted. A server without health checks, such as ratio's
+  own, counts as healthy until a question fails; then a question about an unused key shows when it
+  decides again.
 
-`gateway.systems.ratio.capabilities` has what policies need and such a server cannot give.
+`gateway.systems.ratio.capabilities` lists what such a server does not support.
 """
 
 from __future__ import annotations
@@ -45,27 +46,27 @@ from gateway.systems.ratio.store_url import parse_ratio_url
 
 START_WAIT_S: Final = 1.0
 MAX_CALLS: Final = 64
-"""Calls that one ask may be: what costs more never passes."""
+"""The most calls of one ask: a higher cost never passes."""
 STALE_US: Final = 2_000_000
-"""A connection over which nothing has come for so long, though it was asked, is made anew: a host
+"""A connection with unanswered calls over which nothing arrived for so long is replaced: a host
 that vanished does not close its connections.
 """
 NOTHING: Final = "nothing"
-"""The resource of a question that is for its answer alone; no key makes this one."""
+"""The resource of a question that only tests the server; no key is converted to it."""
 SERVING: Final = b"\x08\x01"
 """A health check's answer, `grpc.health.v1.HealthCheckResponse` with `SERVING`."""
 
 _OPTIONS: Final[list[tuple[str, int]]] = [
-    # A limiter is asked directly, whatever the environment says of proxies for HTTP.
+    # A limiter is called directly, even if the environment names an HTTP proxy.
     ("grpc.enable_http_proxy", 0),
-    # A call that was sent may have been counted: whether to ask again is not for a library to say.
+    # A call that was sent may have been counted, so the gRPC library must not repeat it.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.client_idle_timeout_ms", 2**31 - 1),
     ("grpc.max_receive_message_length", 4_096),
-    # Each store has connections of its own, which it closes.
+    # Each store has its own connections, which it closes.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
@@ -74,13 +75,12 @@ _Method = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 
 
 class RatioStore:
-    """A `Store` in one ratio server, or in a gateway that stands for one.
+    """A `Store` in one ratio server, or in a gateway with a ratio listener.
 
     Args:
-        url: `ratio://host:port?owner=...`; the owner of all that is asked is the domain, unless
-            it is said.
+        url: `ratio://host:port?owner=...`; the default owner of all questions is the domain.
         domain: the namespace of this deployment's keys.
-        deadline_us: how long callers wait for a batch, which the server is told; 0 for no bound.
+        deadline_us: how long callers wait for a batch, also sent to the server; 0 for no bound.
         clock: this process's time.
 
     Raises:
@@ -96,7 +96,7 @@ class RatioStore:
         self._owner = owner or domain
         self._deadline_s = deadline_us / US or None
         self._clock = clock
-        self._link: _Link | None = None
+        self._link: _RatioConnection | None = None
         self._is_closed = False
         self._unheard_since_us = 0
         self._has_failed = False
@@ -112,19 +112,19 @@ class RatioStore:
 
     @property
     def gateways(self) -> int:
-        """This one: a ratio server does not know who shares it."""
+        """Always 1: a ratio server does not know which gateways share it."""
         return 1
 
     async def start(self) -> None:
-        """Connect in the background; a server that is there is waited for."""
+        """Connect in the background; wait for that if the server is reachable."""
         if self._link is None:
-            self._link = _Link(self._target)
+            self._link = _RatioConnection(self._target)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(START_WAIT_S):
                     await self._link.is_tried.wait()
 
     async def aclose(self) -> None:
-        """Close the connection; nothing may be asked afterwards."""
+        """Close the connection; no calls may follow."""
         self._is_closed = True
         link, self._link = self._link, None
         if link is not None:
@@ -132,12 +132,12 @@ class RatioStore:
         await self._tasks.finish(1)
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
-        """Decide on a batch; all of its calls are under way at once.
+        """Decide on a batch; all of its calls are sent concurrently.
 
         Raises:
             StoreUnavailable: not connected, or the server cannot decide.
             StoreTimeout: the server did not answer in time.
-            StoreReplyError: what it answers is not ratio's protocol.
+            StoreReplyError: its answer is not valid in ratio's protocol.
         """
         if not asks:
             return ()
@@ -161,14 +161,14 @@ class RatioStore:
                     call.cancel()
 
     async def give_back(self, ask: Ask, verdict: Verdict) -> None:
-        """Nothing: a ratio server takes no call back."""
+        """Do nothing: a ratio server cannot undo a call."""
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
-        """Whether it was allowed: nothing of a ratio server's can be held."""
+        """Return whether it was admitted: this store has no limits with leases."""
         return verdict.allowed
 
-    def _current(self) -> _Link:
-        """The connection, which is made anew if it leads nowhere."""
+    def _current(self) -> _RatioConnection:
+        """Return the connection, replaced if it does not work."""
         link, now_us = self._link, self._clock()
         if link is None:
             reason = "closed" if self._is_closed else "not_connected"
@@ -177,48 +177,48 @@ class RatioStore:
             self._unheard_since_us = now_us
         elif now_us - self._unheard_since_us > STALE_US:
             self._tasks.start(link.aclose())
-            link = self._link = _Link(self._target)
+            link = self._link = _RatioConnection(self._target)
             self._unheard_since_us = now_us
         return link
 
-    def _calls(self, link: _Link, ask: Ask) -> Sequence[_Call]:
-        """The calls that an ask is; none if it can never pass.
+    def _calls(self, link: _RatioConnection, ask: Ask) -> Sequence[_Call]:
+        """Return the calls of an ask; none if it can never pass.
 
         Raises:
-            StoreReplyError: there is more than one limit, which cannot be all or none.
+            StoreReplyError: it has several limits, which cannot be spent as a whole.
         """
         if ask.cost == 0:
             return (link.check(b"", timeout=self._deadline_s),)
         if len(ask.limits) != 1:
-            raise StoreReplyError("a ratio server is asked about one limit at a time", "limits")
+            raise StoreReplyError("a ratio server checks one limit at a time", "limits")
         if ask.cost > min(ask.limits[0].count, MAX_CALLS):
             return ()
         question = RatioQuestion(self._owner, resource_of(ask.limits[0], ask.keys[0]))
         data = write_question(question)
         return [link.ask(data, timeout=self._deadline_s) for _ in range(ask.cost)]
 
-    async def _is_allowed(self, link: _Link, call: _Call, ask: Ask) -> bool:
+    async def _is_allowed(self, link: _RatioConnection, call: _Call, ask: Ask) -> bool:
         if ask.cost == 0:
             await self._look(link, call)
             return True
         return await self._code(call) == OK
 
-    async def _look(self, link: _Link, check: _Call) -> None:
-        """Return if the server can decide, as far as that can be known."""
+    async def _look(self, link: _RatioConnection, check: _Call) -> None:
+        """Return if the server can decide, as far as this can be detected."""
         try:
             data = await self._data(check)
         except StoreReplyError:
-            # ratio has no health checks; but something that speaks gRPC is there. Whether that has
-            # its Redis only a question tells, which is asked where there is reason to doubt it.
+            # ratio has no health checks, but a gRPC server is there. Only a question shows whether
+            # it has its Redis, and is sent if an earlier one failed.
             if self._has_failed:
                 data = write_question(RatioQuestion(self._owner, NOTHING))
                 await self._code(link.ask(data, timeout=self._deadline_s))
             return
         if data != SERVING:
-            raise StoreUnavailable("the server says that it is not serving", "not_serving")
+            raise StoreUnavailable("the server reports that it is not serving", "not_serving")
 
     async def _code(self, call: _Call) -> int:
-        """What a question is answered."""
+        """Return the answer to a question."""
         is_answered = False
         try:
             code = read_code(await self._data(call))
@@ -228,11 +228,15 @@ class RatioStore:
         finally:
             self._has_failed = not is_answered
         if not is_answered:
-            raise StoreReplyError("the server does not know whether it is over the limit")
+            raise StoreReplyError("the server cannot decide")
         return code
 
     async def _data(self, call: _Call) -> bytes:
-        """The answer to a call, or why there is none."""
+        """Return the data of the answer to a call.
+
+        Raises:
+            StoreError: there is no answer.
+        """
         try:
             data = await call
         except grpc.aio.AioRpcError as error:
@@ -248,14 +252,14 @@ class RatioStore:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Not this task was cancelled but the call, with its connection.
+            # The call was cancelled with its connection, not this task.
             raise StoreUnavailable("the connection was given up", "connection_lost") from None
         self._unheard_since_us = 0
         return data
 
 
-class _Link:
-    """A connection that is made again whenever it is lost, for as long as it takes."""
+class _RatioConnection:
+    """A connection that reconnects whenever it is lost."""
 
     def __init__(self, target: str) -> None:
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
@@ -267,7 +271,7 @@ class _Link:
         self._watching.start()
 
     async def _watch(self) -> None:
-        """Keep it connected, and know whether it is."""
+        """Keep it connected, and note its state."""
         while True:
             state = self._channel.get_state(try_to_connect=True)
             self.is_ready = state is grpc.ChannelConnectivity.READY
@@ -276,16 +280,17 @@ class _Link:
             await self._channel.wait_for_state_change(state)
 
     async def aclose(self) -> None:
-        """Close it; calls under way are cancelled."""
+        """Close it; calls in progress are cancelled."""
         self.is_ready = False
         await self._watching.end()
         await self._channel.close()
 
 
 def resource_of(limit: Limit, key: str) -> str:
-    """What a key of a limit is called in a ratio server, which counts by texts alone.
+    """Return the resource for a key of a limit; a ratio server only counts by texts.
 
-    No two make the same text: a scope has no `#`, and only what is quoted begins with a quote.
+    Different keys never have the same text: a scope has no `#`, and only quoted keys begin with a
+    quote.
     """
     scope = limit.scope.replace("%", "%25").replace("#", "%23")
     if key.startswith('"') or not _is_text(key):
@@ -294,7 +299,7 @@ def resource_of(limit: Limit, key: str) -> str:
 
 
 def _is_text(key: str) -> bool:
-    """Whether it can be said in UTF-8: bytes that could not be read are kept as surrogates."""
+    """Return whether it is valid UTF-8: bytes that are not are kept as surrogates."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -303,7 +308,7 @@ def _is_text(key: str) -> bool:
 
 
 def _verdict(ask: Ask, *, is_allowed: bool) -> Verdict:
-    """What is known of an answer that says yes or no."""
+    """Return the verdict for an answer of yes or no."""
     retry_after_us = 0 if is_allowed else max(limit.period_us for limit in ask.limits)
     decisions = [
         Decision(

@@ -24,7 +24,7 @@ _OPTIONS: Final = {"owner": any_text()}
 
 
 class RatioAddress(NamedTuple):
-    """One server, and the owner that is named in all questions; empty for the domain."""
+    """One server, and the owner in all questions; empty for the domain."""
 
     target: str
     owner: str
@@ -42,9 +42,9 @@ class RatioUrls:
     capabilities: Capabilities = Capabilities(
         server="a ratio server",
         only_mode="strict",
-        why_mode="a ratio server gives one token a call: {mode} limits cannot be kept in it",
+        why_mode="a ratio server grants one token per call, so limits cannot be {mode}",
         has_turns=False,
-        why_apart="its servers are asked about one call of one limit at a time",
+        why_apart="its servers check one call of one limit at a time",
         knows_gateways=False,
     )
 
@@ -52,7 +52,7 @@ class RatioUrls:
         """See `UrlRules.read`."""
         if url.host is None or not url.host.name:
             raise StoreUrlError(
-                "the URL of the store has not one host", "for example ratio://127.0.0.1"
+                "the URL of the store must have one host", "for example ratio://127.0.0.1"
             )
         host = lone_host(url, "a ratio server", f"ratio://{{host}}:{PORT}?owner=shop")
         check_options(url.options, _OPTIONS)

@@ -1,1 +1,1 @@
-"""Smockron: masters for its gatekeepers, and a gatekeeper for its masters."""
+"""Smockron: a master for its gatekeepers, and a gatekeeper for its masters."""

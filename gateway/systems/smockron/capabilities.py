@@ -1,7 +1,7 @@
-"""What gatekeepers and masters of Smockron can keep.
+"""Policies that gatekeepers and masters of Smockron support.
 
-A gatekeeper keeps a pace that the master gives, for one key of a policy. A master follows paces
-only, and keeps its histories in memory or in Redis; a gateway that is a gatekeeper as well has no
+A gatekeeper follows the pace that the master sets, for one key of a policy. A master supports only
+pacing, and keeps its histories in memory or in Redis. A gateway that is also a gatekeeper has no
 other store, so its master uses memory.
 """
 
@@ -24,7 +24,7 @@ _KIND: Final = "smockron"
 
 
 def of_masters_only(config: GatewayConfig) -> set[str]:
-    """Return the policies of domains that no request is held to here."""
+    """Return the policies of domains that apply to no request of this gateway."""
     own = {name for listener in _masters(config) for name in listener.policies}
     others = {name for route in config.routes for name in route.policies}
     for listener in config.listeners:
@@ -33,26 +33,26 @@ def of_masters_only(config: GatewayConfig) -> set[str]:
     return own - others
 
 
-def _misfits(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """Yield what of a policy a gatekeeper cannot keep; paths begin below the policy."""
+def _unsupported(_: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """Yield what a gatekeeper does not support in a policy; paths begin below the policy."""
     if policy.headers != "none":
         message = "a gatekeeper does not know how much is left"
         yield Finding(("headers",), message, "leave headers out")
     if policy.on_store_error == "closed":
-        message = "a gatekeeper lets everything pass while its master is unavailable"
-        yield Finding(("on_store_error",), message, "leave it out, or a store of another kind")
+        message = "a gatekeeper admits all requests while its master is unavailable"
+        yield Finding(("on_store_error",), message, "leave it out, or use another kind of store")
     if policy.queue is not None and policy.queue.max_wait > FURTHEST_US:
         message = "a master ignores requests that wait longer than a minute"
         yield Finding(("queue", "max_wait"), message, "at most 1m")
     first = policy.limits[0].per
     for index, line in enumerate(policy.limits):
         if line.limit.algorithm not in ALGORITHMS:
-            message = f"a gatekeeper knows of a limit at which pace requests pass: {line.text}"
-            hint = f"algorithm: {' or '.join(ALGORITHMS)}, or a store of another kind"
+            message = f"a gatekeeper only supports a pace: {line.text}"
+            hint = f"use algorithm: {' or '.join(ALGORITHMS)}, or another kind of store"
             yield Finding(("limits", index), message, hint)
         elif line.per != first:
-            message = "a domain counts all requests by one key, and this is another"
-            yield Finding(("limits", index), message, "a policy, and so a domain, of its own")
+            message = "a domain counts all requests by one key, and this key differs"
+            yield Finding(("limits", index), message, "use another policy, which is another domain")
 
 
 def _unfit(config: GatewayConfig) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def _unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
     url = parse_store_url(config.store.url)
     migrate = config.store.migrate
     if migrate is not None and _KIND in {url.kind, parse_store_url(migrate.to).kind}:
-        message = "a gatekeeper keeps no counts that could move"
+        message = "a gatekeeper has no counts to move"
         yield Finding(("store", "migrate", "to"), message, "change the store without migrate")
     if url.kind != _KIND:
         return
@@ -74,7 +74,7 @@ def _unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
     if "domain" in url.options:
         for name in names[1:]:
             message = f"the domain {url.options['domain']} counts the requests of {names[0]}"
-            hint = "leave ?domain= out, and each policy is a domain of its name"
+            hint = "leave ?domain= out: then each policy is a domain of its name"
             yield Finding(("policies", name, KEY), message, hint)
     for name in names:
         if "domain" not in url.options and len(name) > MAX_NAME:
@@ -83,23 +83,23 @@ def _unfit_for_gatekeepers(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def _unfit_for_masters(config: GatewayConfig) -> Iterator[Finding]:
-    """Yield limits that cannot follow what others let through, and stores that cannot keep it."""
+    """Yield limits that cannot count reported requests, and stores that cannot keep them."""
     keeps_reports = capabilities_of(config.store.url).keeps_reports
     for index, listener in enumerate(config.listeners):
         if listener.smockron is None:
             continue
         if not keeps_reports:
             kind = parse_store_url(config.store.url).kind
-            message = f"{kind} cannot keep what a master of Smockron hears"
-            hint = "memory:// for one master, redis:// for several"
+            message = f"{kind} cannot keep the reports for a Smockron master"
+            hint = "use memory:// for one master, redis:// for several"
             yield Finding(("listeners", index, "smockron", KEY), message, hint)
         for name in listener.policies:
             policy = config.policies.get(name)
             for number, line in enumerate(policy.limits if policy is not None else ()):
                 if line.limit.algorithm in ALGORITHMS:
                     continue
-                message = f"{line.limit.algorithm} cannot follow what gatekeepers report"
-                hint = f"algorithm: {' or '.join(ALGORITHMS)}"
+                message = f"{line.limit.algorithm} cannot count requests that gatekeepers report"
+                hint = f"use algorithm: {' or '.join(ALGORITHMS)}"
                 yield Finding(("policies", name, "limits", number), f"{message}: {line.text}", hint)
 
 
@@ -107,4 +107,4 @@ def _masters(config: GatewayConfig) -> list[FrontendConfig]:
     return [listener for listener in config.listeners if listener.smockron is not None]
 
 
-CHECKS: Final = CapabilityChecks(_unfit, _misfits)
+CHECKS: Final = CapabilityChecks(_unfit, _unsupported)

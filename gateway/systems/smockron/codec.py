@@ -1,12 +1,12 @@
 """Smockron's messages: frames of ZeroMQ to values and back.
 
-Gatekeepers tell their master what became of each request (accounting), and the master tells
+Gatekeepers report the result of each request to their master (accounting), and the master tells
 gatekeepers until when to hold requests of an identifier (control). The first frame of both is the
-domain with a NUL behind it, so that a subscription to `api` does not bring `api2` as well.
-Smockron's README is the source of both tables; what its programs do beyond that is said here.
+domain followed by a NUL, so that a subscription to `api` does not include `api2`. Both tables are
+from Smockron's README; what its programs do beyond that is documented here.
 
-Times are milliseconds since 1970 in ASCII on the wire, microseconds here. What is sent is a plain
-whole number, rounded up, since the module for nginx reads it with `atol`.
+Times are milliseconds since 1970 in ASCII in messages, microseconds here. They are sent as whole
+numbers, rounded up, because the module for nginx reads them with `atol`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Final, NamedTuple
 Frames = Sequence[bytes]
 
 DEFAULT_PORT: Final = 10004
-"""Of the accounting socket. The control socket is always at the next port."""
+"""Port of the accounting socket. The control socket is always at the next port."""
 
 MAX_NAME: Final = 255
-"""Bytes of a domain or an identifier; longer ones are malformed. The module for nginx reads 256
-bytes of a frame, the domain's NUL included."""
+"""The most bytes of a domain or an identifier; longer ones are malformed. The module for nginx
+reads 256 bytes of a frame, including the NUL of the domain."""
 MAX_KEY: Final = 256
-"""Bytes of domain, NUL and identifier together that the module for nginx has room for."""
+"""The most bytes of domain, NUL and identifier together that the module for nginx accepts."""
 MAX_INFO: Final = 512
-"""Bytes of log information that are kept or sent."""
+"""The most bytes of log information that are kept or sent."""
 
 _DELAY_UNTIL: Final = b"DELAY_UNTIL"
 _NUL: Final = b"\0"
@@ -46,19 +46,19 @@ class StatusMessage(Enum):
 _STATUSES: Final = {status.value: status for status in StatusMessage}
 
 
-class Malformed(ValueError):
-    """Frames that are no message of this protocol."""
+class MalformedMessage(ValueError):
+    """Frames that are not a message of this protocol."""
 
 
 class Accounting(NamedTuple):
-    """What became of one request.
+    """The report on one request.
 
     Attributes:
-        domain: what the limits are of; bytes that are not UTF-8 are kept as lone surrogates.
-        status: what was done.
-        identifier: whose request it was.
-        received_us: when it came, by the gatekeeper's clock.
-        delayed_us: when it went on, if it was delayed; otherwise 0.
+        domain: the domain; bytes that are not UTF-8 are kept as lone surrogates.
+        status: what the gatekeeper did.
+        identifier: the client.
+        received_us: when the request arrived, by the gatekeeper's clock.
+        delayed_us: when it proceeded, if it was delayed; otherwise 0.
         info: for logs; at most `MAX_INFO` bytes of it.
     """
 
@@ -71,7 +71,7 @@ class Accounting(NamedTuple):
 
     @property
     def at_us(self) -> int:
-        """When the request went on."""
+        """When the request proceeded."""
         return self.delayed_us if self.status is StatusMessage.DELAYED else self.received_us
 
 
@@ -84,21 +84,21 @@ class DelayUntil(NamedTuple):
 
 
 def topic(domain: str) -> bytes:
-    """The first frame of a domain's messages, which is what gatekeepers subscribe to."""
+    """Return the first frame of a domain's messages, to which gatekeepers subscribe."""
     return encode_name(domain) + _NUL
 
 
 def read_accounting(frames: Frames) -> Accounting:
-    """Read what a gatekeeper says: five frames, or six with log information.
+    """Read a gatekeeper's message: five frames, or six with log information.
 
     Raises:
-        Malformed: it is something else.
+        MalformedMessage: it is something else.
     """
     if not 5 <= len(frames) <= 6:
-        raise Malformed("an accounting message has 5 or 6 frames")
+        raise MalformedMessage("an accounting message has 5 or 6 frames")
     status = _STATUSES.get(frames[1])
     if status is None:
-        raise Malformed("the status is none of ACCEPTED, DELAYED and REJECTED")
+        raise MalformedMessage("the status is none of ACCEPTED, DELAYED and REJECTED")
     delayed_us = _time(frames[4]) if status is StatusMessage.DELAYED else 0
     return Accounting(
         _name(frames[0].removesuffix(_NUL)),
@@ -111,7 +111,7 @@ def read_accounting(frames: Frames) -> Accounting:
 
 
 def write_accounting(message: Accounting) -> list[bytes]:
-    """Six frames; times that are no whole milliseconds are rounded up."""
+    """Return six frames; times are rounded up to whole milliseconds."""
     delayed = b"%d" % _ms_up(message.delayed_us) if message.status is StatusMessage.DELAYED else b""
     return [
         topic(message.domain),
@@ -124,24 +124,24 @@ def write_accounting(message: Accounting) -> list[bytes]:
 
 
 def read_control(frames: Frames) -> DelayUntil | None:
-    """Read what a master says; None for a command that is not known, which is to be ignored.
+    """Read a master's message; return None for an unknown command, which is to be ignored.
 
-    Frames behind the fourth are ignored: later versions may have arguments to add.
+    Frames after the fourth are ignored: later versions may add arguments.
 
     Raises:
-        Malformed: it is no message of a master.
+        MalformedMessage: it is not a message of a master.
     """
     if len(frames) < 2:
-        raise Malformed("a control message has at least 2 frames")
+        raise MalformedMessage("a control message has at least 2 frames")
     if frames[1] != _DELAY_UNTIL:
         return None
     if len(frames) < 4:
-        raise Malformed("DELAY_UNTIL has an identifier and a time")
+        raise MalformedMessage("DELAY_UNTIL has an identifier and a time")
     return DelayUntil(_name(frames[0].removesuffix(_NUL)), _name(frames[2]), _time(frames[3]))
 
 
 def write_control(message: DelayUntil) -> list[bytes] | None:
-    """Four frames; None if the module for nginx has no room for it, and would ignore it."""
+    """Return four frames; None if it is too long for the module for nginx."""
     first, identifier = topic(message.domain), encode_name(message.identifier)
     if len(first) + len(identifier) > MAX_KEY:
         return None
@@ -150,7 +150,7 @@ def write_control(message: DelayUntil) -> list[bytes] | None:
 
 def _name(frame: bytes) -> str:
     if len(frame) > MAX_NAME:
-        raise Malformed(f"a name has more than {MAX_NAME} bytes")
+        raise MalformedMessage(f"a name has more than {MAX_NAME} bytes")
     return decode_name(frame)
 
 
@@ -165,10 +165,10 @@ def decode_name(frame: bytes) -> str:
 
 
 def _time(frame: bytes) -> int:
-    """Microseconds, rounded up: Smockron's master may send fractions of a millisecond."""
+    """Return microseconds, rounded up: Smockron's master may send fractions of a millisecond."""
     found = _read_time(frame)
     if found is None:
-        raise Malformed("a time is no decimal number of milliseconds")
+        raise MalformedMessage("a time is no decimal number of milliseconds")
     whole, fraction = found.groups()
     us = int(whole) * 1000
     if fraction:

@@ -1,6 +1,6 @@
-"""A listener that is a master of Smockron.
+"""The configuration of a Smockron master.
 
-Gatekeepers report the requests of each domain, and are told whom to hold until when:
+Gatekeepers report the requests of each domain, and learn until when to hold which client:
 
     smockron:
       domains:
@@ -10,8 +10,8 @@ Gatekeepers report the requests of each domain, and are told whom to hold until 
           log: true
         seen: {}
 
-A domain without limits is logged only. What its limits count is whatever identifier a gatekeeper
-names; `per all` counts all of the domain's requests together.
+A domain without limits is only logged. Limits count the identifier that a gatekeeper sends; `per
+all` counts all of the domain's requests together.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from gateway.config.values.types import ListOf, Positive, Switch, problem
 from gateway.systems.smockron.codec import MAX_NAME
 
 USUAL: Final = {"algorithm": "paced_history"}
-"""What a limit of a domain says where it leaves it out: Smockron's own rule."""
+"""Defaults for limits of domains: Smockron's own algorithm."""
 
 
 class SmockronDomain(Model):
-    """What becomes of the requests of one domain."""
+    """The treatment of the requests of one domain."""
 
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; a limit may be written here instead, as in a route."
     )
     log: Switch = Field(
         False,
-        description="Whether every message makes a line of the log, as far as there is room; "
-        "without limits it does in any case.",
+        description="Whether every message is logged, up to a number of lines per second; always "
+        "on for a domain without limits.",
     )
 
 
@@ -49,13 +49,13 @@ class SmockronConfig(Model):
 
     domains: dict[str, SmockronDomain] = Field(
         min_length=1,
-        description="By name what holds for each: a limit, a list of them, or a mapping that may "
-        "say more; nothing for a domain that is only logged.",
+        description="By name, the limits of each: a limit, a list of them, or a mapping with more "
+        "options; nothing for a domain that is only logged.",
     )
     max_connections: Positive = Field(
         1024,
-        description="How many gatekeepers may be connected, to each of the two ports; further "
-        "connections are turned away.",
+        description="The most connections of gatekeepers to each of the two ports; further ones "
+        "are refused.",
     )
 
     @field_validator("domains")
@@ -69,15 +69,15 @@ class SmockronConfig(Model):
 
     @property
     def policy_names(self) -> tuple[str, ...]:
-        """The policies that its domains name, each once."""
+        """The names of its domains' policies, each once."""
         named = [name for domain in self.domains.values() for name in domain.policies]
         return tuple(dict.fromkeys(named))
 
 
 def find_limits(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:
-    """The domains of plain data, each in its long form, and the policies that limits become.
+    """Return the domains of plain data in their long form, and the policies made of their limits.
 
-    These are named after the listener and the domain.
+    The policies are named after the listener and the domain.
     """
     domains = data.get("domains") if isinstance(data, Mapping) else None
     if not isinstance(domains, Mapping):

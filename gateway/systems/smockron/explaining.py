@@ -1,4 +1,4 @@
-"""What a master of Smockron will do, in sentences."""
+"""A Smockron master in sentences."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from gateway.config.values.words import join
 
 
 def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
-    """Where gatekeepers connect, and what becomes of each domain."""
+    """Yield where gatekeepers connect, and the treatment of each domain."""
     settings = listener.smockron
     if settings is None:
         return
     address = listener.address
-    assert isinstance(address, Address), "two ports are no file"
+    assert isinstance(address, Address), "two ports are not a file"
     port = address.port
     yield (
-        f"Gatekeepers report to port {port} and hear of port {port + 1} whom to hold until when; "
-        f"requests do not wait here. {settings.max_connections:,} of them may be connected."
+        f"Gatekeepers report to port {port}, and receive from port {port + 1} which clients to "
+        f"hold until when; requests do not wait here. At most "
+        f"{settings.max_connections:,} connect."
     )
     for name, domain in settings.domains.items():
         if domain.policies:
             logged = "; each of its messages is logged" if domain.log else ""
             yield (
-                f"Domain {name}: each identifier that a gatekeeper names is held to "
+                f"Domain {name}: each identifier of a gatekeeper is counted by "
                 f"{join(domain.policies)}{logged}."
             )
         else:
@@ -35,9 +36,12 @@ def explain_smockron(listener: FrontendConfig) -> Iterator[str]:
 
 
 def explain_reported(name: str, policy: PolicyConfig) -> list[str]:
-    """What a policy lets through that is held against what gatekeepers report."""
+    """Return what a policy admits of the requests that gatekeepers report."""
     lines = [f"Policy {name}:"]
     lines += [f"  {line.text}: {explain_limit(line, is_asked=True)}." for line in policy.limits]
     if len(policy.limits) > 1:
-        lines.append("  Of these the one that makes wait longest counts.")
-    return [*lines, "  Gatekeepers hold or refuse what is over, once they have been told."]
+        lines.append("  The limit with the longest wait applies.")
+    return [
+        *lines,
+        "  Gatekeepers hold or refuse requests over the limit once they have received the message.",
+    ]

@@ -1,9 +1,9 @@
-"""Smockron's master: hears what gatekeepers let through, and tells them whom to hold until when.
+"""Smockron's master: counts what gatekeepers admit, and tells them which clients to hold.
 
-Accounting messages are taken in batches, as many as have come; a batch is one call of where the
-histories are kept (`gateway.stores.reports`). While that is under way one more batch gathers: what
-comes too fast waits in ZeroMQ, and is dropped there in the end, as it is where the store does not
-answer. Gatekeepers let through what they hear nothing of.
+Accounting messages are processed in batches of all that have arrived; a batch is one call of the
+store of histories (`gateway.stores.reports`). During a call, one more batch gathers. Messages that
+arrive too fast wait in ZeroMQ and are finally dropped there, also while the store does not answer.
+Gatekeepers admit clients about which they receive no message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.base.tasks import Tasks
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.values.address import Address
 from gateway.config.values.store_url import parse_store_url
-from gateway.limiter.plan import CompiledPolicy, Missing, Plan
+from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
 from gateway.limits.reported import FURTHEST_US, furthest_next_us
 from gateway.net.binding import Sharing
 from gateway.net.handover import HasNumber
@@ -32,12 +32,12 @@ from gateway.systems.open_files import affordable_connections
 from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
-    Malformed,
+    MalformedMessage,
     StatusMessage,
     read_accounting,
     write_control,
 )
-from gateway.systems.smockron.other_masters import Others
+from gateway.systems.smockron.other_masters import OtherMasters
 from gateway.systems.smockron.ports import bound_pairs
 from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscriber
 from gateway.systems.smockron.zeromq_peers import Peer
@@ -46,24 +46,24 @@ log = logging.getLogger(__name__)
 
 ALL_TOPICS: Final = b""
 LINES_PER_SECOND: Final = 20
-"""Lines of the log that messages of gatekeepers may make; more are counted."""
+"""The most log lines about messages of gatekeepers; more are only counted."""
 ENOUGH: Final = 256
-"""Messages that may wait for the store to be done with those before; the rest is left in ZeroMQ."""
+"""The most messages that wait for the store; more are left in ZeroMQ."""
 CALM_US: Final = 10 * US
-"""How long no message may be lost before the log says so: one server of several may be away, and
-every other batch concern it."""
+"""How long no message may be lost before the log reports the end of the losses: one of several
+servers may be down and affect only every other batch."""
 LATE_US: Final = 10 * US
-"""A message that is older than this says that a clock is wrong, or that there are too many."""
+"""A message that is older than this means a wrong clock, or too many messages."""
 
 
 @dataclass(slots=True)
 class MasterDomain:
-    """What is done with the messages of one domain.
+    """The treatment of the messages of one domain.
 
     Attributes:
         plan: its limits; None if messages are only logged.
-        policies: what its limits are of.
-        is_logged: whether every message is worth a line of the log.
+        policies: the policies of its limits.
+        is_logged: whether every message is logged.
     """
 
     plan: Plan | None
@@ -72,23 +72,23 @@ class MasterDomain:
 
     @property
     def reach_us(self) -> int:
-        """How far ahead of now somebody may have to be held by one of its limits."""
+        """How long a client may have to be held by one of its limits."""
         rules = () if self.plan is None else self.plan.rules
         return furthest_next_us([rule.limit for rule in rules])
 
 
 class ReceivedReports:
-    """Messages that are to be taken down: what they say, and the reports that they come to."""
+    """Messages to record, and the reports made from them."""
 
-    __slots__ = ("reports", "told")
+    __slots__ = ("messages", "reports")
 
     def __init__(self) -> None:
-        self.told: list[Accounting] = []
+        self.messages: list[Accounting] = []
         self.reports: list[Report] = []
 
 
 class BoundedLog:
-    """The log, with a bound on lines that others cause."""
+    """The log, with a bound on lines that clients cause."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -97,7 +97,7 @@ class BoundedLog:
         self._left_out = 0
 
     def write(self, level: int, text: str, *args: object) -> None:
-        """One line, if there is room for it in this second."""
+        """Write a line, unless there were too many in this second."""
         second = self._clock() // US
         if second != self._second:
             if self._left_out:
@@ -114,12 +114,12 @@ class SmockronMaster:
     """A `Frontend`.
 
     Args:
-        name: what the configuration calls it; masters of one name on one store are one.
+        name: its name in the configuration; masters of one name on one store act as one.
         address: of the accounting socket; the control socket has the port above.
-        domains: by name, what is done with their messages.
-        reports: where histories are kept.
+        domains: the treatment of their messages, by name.
+        reports: the store of histories.
         metrics: counters.
-        max_connections: how many peers may be connected to each of the two sockets.
+        max_connections: the most peers of each of the two sockets.
         deadline_us: how long the store may take for a batch.
         sharing: of its ports.
         clock: the time of day, in microseconds since 1970.
@@ -148,10 +148,10 @@ class SmockronMaster:
         if self._at_once is not None:
             metrics.refresh = self._refresh_metrics
             self._refresh_metrics()
-        self._others: Others | None = None
+        self._others: OtherMasters | None = None
         if isinstance(reports, SharedReports):
             reaches = {name: domain.reach_us for name, domain in domains.items()}
-            self._others = Others(reports, name, reaches, self._send, metrics, clock)
+            self._others = OtherMasters(reports, name, reaches, self._send, metrics, clock)
         self._deadline_s = deadline_us / US
         self._clock = clock
         self._lines = BoundedLog(clock)
@@ -161,27 +161,27 @@ class SmockronMaster:
         self._is_full = False
         self._is_recording = False
         self._recording = 0
-        self._heard = ReceivedReports()
+        self._received = ReceivedReports()
         self._sockets: Sockets | None = None
         self._accounting: Subscriber | None = None
         self._control: Publisher | None = None
 
     @property
     def address(self) -> Address:
-        """Where gatekeepers send their messages; they listen at the port above."""
+        """The address for messages of gatekeepers; they receive at the port above."""
         return self._address
 
     async def start(self) -> None:
         """Bind both sockets and serve.
 
         Raises:
-            OSError: one of the two ports cannot be had.
+            OSError: one of the two ports is not available.
         """
         pairs = await bound_pairs(self._address, self._sharing)
         self._sockets = sockets = Sockets()
         accounting = sockets.subscriber(self._take, [ALL_TOPICS])
         control = sockets.publisher()
-        # Before the first of them can come.
+        # Before the first peer can connect.
         sockets.watch_peers(accounting, self._max_connections, self._note_gatekeeper)
         sockets.watch_peers(control, self._max_connections, self._note_peer)
         for below, above in pairs:
@@ -201,11 +201,11 @@ class SmockronMaster:
 
     @property
     def under_way(self) -> int:
-        """How many messages the store has not taken down yet."""
-        return self._recording + len(self._heard.told)
+        """How many messages the store has not recorded yet."""
+        return self._recording + len(self._received.messages)
 
     async def drain(self, seconds: float) -> int:
-        """Take nothing more, tell what is found out already, and close; see `Frontend`."""
+        """Accept no more messages, publish the pending results, and close; see `Frontend`."""
         if self._accounting is not None:
             self._accounting.pause()
             self._accounting = None
@@ -221,13 +221,13 @@ class SmockronMaster:
         return left
 
     def _note_gatekeeper(self, peer: Peer) -> None:
-        """Count those who report: whoever listens is one of them."""
+        """Count gatekeepers at the accounting socket; each of them is at the control socket too."""
         self._metrics.connections += peer is not Peer.HAS_GONE
         self._metrics.open_connections += (peer is Peer.HAS_COME) - (peer is Peer.HAS_GONE)
         self._note_peer(peer)
 
     def _note_peer(self, peer: Peer) -> None:
-        """Count those for whom there is no room, and say it the first time."""
+        """Count refused peers, and log the first one."""
         if peer is not Peer.IS_TURNED_AWAY:
             return
         self._metrics.malformed["too_many_connections"] += 1
@@ -245,33 +245,33 @@ class SmockronMaster:
             self._metrics.record_bytes = self._at_once.used_bytes
 
     def _take(self, messages: Sequence[Frames]) -> None:
-        """Take down what has come, and publish what follows."""
+        """Record these messages, and publish the results."""
         now_us = self._clock()
-        heard = self._heard
+        received = self._received
         for frames in messages:
             try:
                 message = read_accounting(frames)
-            except Malformed:
+            except MalformedMessage:
                 self._metrics.malformed["accounting"] += 1
                 continue
             report = self._report_of(message, now_us)
             if report is not None:
-                heard.told.append(message)
-                heard.reports.append(report)
-        if not heard.reports:
+                received.messages.append(message)
+                received.reports.append(report)
+        if not received.reports:
             return
         if self._at_once is not None:
-            self._heard = ReceivedReports()
-            self._publish(heard.told, self._at_once.record_now(heard.reports, now_us))
+            self._received = ReceivedReports()
+            self._publish(received.messages, self._at_once.record_now(received.reports, now_us))
             return
-        if len(heard.reports) >= ENOUGH and self._accounting is not None:
+        if len(received.reports) >= ENOUGH and self._accounting is not None:
             self._accounting.pause()
         if not self._is_recording:
             self._is_recording = True
             self._tasks.start(self._record())
 
     def _report_of(self, message: Accounting, now_us: int) -> Report | None:
-        """What is to be taken down of a message; None if nothing is."""
+        """Return the report to record for a message; None if there is nothing to record."""
         domain = self._domains.get(message.domain)
         operation = message.status.value.decode()
         answers = self._metrics.answers
@@ -293,7 +293,7 @@ class SmockronMaster:
             return None
         question = domain.plan.ask(message.identifier)
         assert question is not None, "an identifier is all that is counted by"
-        assert not isinstance(question, Missing), "an identifier is all that is counted by"
+        assert not isinstance(question, MissingKey), "an identifier is all that is counted by"
         return Report(question[0].limits, question[0].keys, at_us)
 
     def _note(self, message: Accounting) -> None:
@@ -316,53 +316,53 @@ class SmockronMaster:
         )
 
     async def _record(self) -> None:
-        """Let the store take down what has come, and what comes meanwhile, until that is all."""
-        while self._heard.reports:
-            heard, self._heard = self._heard, ReceivedReports()
-            self._recording = len(heard.told)
+        """Pass messages to the store until none are left, including those that arrive meanwhile."""
+        while self._received.reports:
+            received, self._received = self._received, ReceivedReports()
+            self._recording = len(received.messages)
             if self._accounting is not None:
                 self._accounting.start()
             try:
                 async with asyncio.timeout(self._deadline_s or None):
-                    found = await self._reports.record(heard.reports, self._clock())
+                    found = await self._reports.record(received.reports, self._clock())
             except TimeoutError:
-                self._lose(heard.told, StoreTimeout("no answer within the deadline"))
+                self._count_lost(received.messages, StoreTimeout("no answer within the deadline"))
             except StoreError as error:
-                self._lose(heard.told, error)
+                self._count_lost(received.messages, error)
                 await asyncio.sleep(0)
             else:
-                for message, answer in zip(heard.told, found, strict=True):
+                for message, answer in zip(received.messages, found, strict=True):
                     if isinstance(answer, StoreError):
-                        self._lose([message], answer)
+                        self._count_lost([message], answer)
                 if self._is_lost and self._clock() >= self._lost_us + CALM_US:
                     self._is_lost = False
                     log.info(
-                        "smockron: the store takes down messages again; none was lost in %d s",
+                        "smockron: the store records messages again; none was lost in %d s",
                         CALM_US // US,
                     )
-                self._publish(heard.told, found)
+                self._publish(received.messages, found)
         self._recording = 0
         self._is_recording = False
 
-    def _lose(self, told: Sequence[Accounting], error: StoreError) -> None:
-        """Hold no identifier for what the store has not taken down."""
-        for message in told:
+    def _count_lost(self, messages: Sequence[Accounting], error: StoreError) -> None:
+        """Count messages that the store has not recorded; no identifier is held because of them."""
+        for message in messages:
             self._metrics.answers[message.status.value.decode(), "lost"] += 1
         self._lost_us = self._clock()
         if not self._is_lost:
             self._is_lost = True
             log.warning(
-                "smockron: the store does not take down messages (%s: %s); of what is lost "
-                "gatekeepers hear nothing",
+                "smockron: the store does not record messages (%s: %s); gatekeepers "
+                "receive no result for the lost ones",
                 error.reason,
                 error,
             )
 
-    def _publish(self, told: Sequence[Accounting], found: Sequence[Answer]) -> None:
-        """Tell gatekeepers of those that have to wait, of each what was found out last."""
+    def _publish(self, messages: Sequence[Accounting], found: Sequence[Answer]) -> None:
+        """Publish the clients that have to wait, each with its latest time."""
         waiting = {
             (message.domain, message.identifier): next_us
-            for message, next_us in zip(told, found, strict=True)
+            for message, next_us in zip(messages, found, strict=True)
             if isinstance(next_us, int) and next_us
         }
         holds = [DelayUntil(*whose, next_us) for whose, next_us in waiting.items()]
@@ -372,7 +372,7 @@ class SmockronMaster:
             self._others.tell(holds)
 
     def _send(self, message: DelayUntil) -> bool:
-        """Tell gatekeepers of one; False if that is not possible."""
+        """Publish one client; return False if that is not possible."""
         frames = write_control(message)
         if frames is None:
             self._metrics.answers["DELAY_UNTIL", "too_long"] += 1
@@ -382,7 +382,7 @@ class SmockronMaster:
 
 
 def _count(status: StatusMessage, policies: Sequence[CompiledPolicy]) -> None:
-    """Count what a gatekeeper did with a request that these policies are about."""
+    """Count what a gatekeeper did with a request under these policies."""
     for policy in policies:
         if status is StatusMessage.ACCEPTED:
             policy.metrics.passed += 1
@@ -393,9 +393,9 @@ def _count(status: StatusMessage, policies: Sequence[CompiledPolicy]) -> None:
 
 
 def make_master(
-    name: str, listener: FrontendConfig, ground: FrontendContext, clock: Clock = wall_us
+    name: str, listener: FrontendConfig, context: FrontendContext, clock: Clock = wall_us
 ) -> SmockronMaster:
-    """The master that a listener describes; see `MakeFrontend`."""
+    """Return the master of a listener; see `MakeFrontend`."""
     settings = listener.smockron
     address = listener.address
     assert settings is not None, "it is a listener of this kind"
@@ -403,28 +403,28 @@ def make_master(
     key_of = caller_keys(str, {})
     domains = {}
     for domain, said in settings.domains.items():
-        plan = ground.plan_of(key_of, said.policies)
+        plan = context.plan_of(key_of, said.policies)
         domains[domain] = MasterDomain(
             plan if plan.rules else None, plan.policies, said.log or not plan.rules
         )
-    store = ground.config.store
+    store = context.config.store
     # It has two sockets.
-    affordable = affordable_connections(ground.config.listeners) // 2
+    affordable = affordable_connections(context.config.listeners) // 2
     return SmockronMaster(
         name,
         address,
         domains,
-        reports=open_reports(store.url, ground.config.domain),
-        metrics=ground.metrics.frontend(name),
+        reports=open_reports(store.url, context.config.domain),
+        metrics=context.metrics.frontend(name),
         max_connections=max(min(settings.max_connections, affordable), 1),
         deadline_us=store.deadline,
-        sharing=ground.sharing,
+        sharing=context.sharing,
         clock=clock,
     )
 
 
 def open_reports(url: str, domain: str) -> Reports:
-    """Where the histories are kept of a gateway that has this store."""
+    """Return the store of histories for a gateway with this store."""
     kind = parse_store_url(url).kind
     if kind not in {"redis", "sentinel", "cluster"}:
         return MemoryReports()

@@ -1,9 +1,9 @@
-"""What masters on one store tell each other: whom they hold, so that all gatekeepers hear of it.
+"""Messages between masters on one store: which clients they hold, so that all gatekeepers know.
 
-Whatever a master finds it tells its own gatekeepers, and the other masters theirs. What came from
-another is told to nobody else but gatekeepers, so it makes no rounds. Of what comes faster than it
-can be passed on only the latest of each client is kept, and of so many clients: what is lost is
-found again as soon as the client is reported here.
+A master sends its results to its own gatekeepers and to the other masters, which send them to
+theirs. A result from another master is only sent to gatekeepers, so it does not circulate. If they
+arrive faster than they can be sent, only the latest of each client is kept, and of a bounded number
+of clients: a lost one is found again as soon as the client is reported here.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Final
 from gateway.base.clock import Clock
 from gateway.observe.metrics import FrontendMetrics
 from gateway.stores.reports import SharedReports
-from gateway.systems.smockron.codec import DelayUntil, Malformed
+from gateway.systems.smockron.codec import DelayUntil, MalformedMessage
 from gateway.systems.smockron.relay_codec import ORIGIN_BYTES, origin_of, read_relay, write_relay
 
 SLICE: Final = 64
-"""Clients of which gatekeepers are told in one turn of the loop: some hundred microseconds."""
+"""Clients published in one turn of the loop: some hundred microseconds."""
 WAITING_MAX: Final = 10_000
-"""Clients of which they are still to be told; further ones are not."""
+"""The most clients waiting to be published; further ones are dropped."""
 
 
-class Others:
+class OtherMasters:
     """The other masters of one listener's name on one store.
 
     Args:
-        reports: what they share.
+        reports: the store that they share.
         name: of the listener.
-        domains: those that are known here; and for each, in microseconds, how far ahead of now
-            there may be reason to hold somebody. What others say is believed no further: their
-            clocks may be wrong, and whoever reaches the store may say anything.
-        hold: tells the gatekeepers of this master; returns whether that was possible.
+        domains: the domains of this listener, each with how long a client may have to be held, in
+            microseconds. Longer times from other masters are shortened to that: their clocks may be
+            wrong, and any program with access to the store may send messages.
+        hold: publishes to the gatekeepers of this master; returns whether that was possible.
         metrics: counters.
         clock: the time of day, in microseconds since 1970.
     """
@@ -48,7 +48,7 @@ class Others:
         metrics: FrontendMetrics,
         clock: Clock,
     ) -> None:
-        self._relay = reports.relay(name, self._hear)
+        self._relay = reports.relay(name, self._receive)
         self._domains = domains
         self._hold = hold
         self._metrics = metrics
@@ -58,18 +58,18 @@ class Others:
         self._soon: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Listen, in the background."""
+        """Receive messages in the background."""
         self._relay.start()
 
     async def aclose(self) -> None:
-        """Hear and say nothing more."""
+        """Stop receiving and sending."""
         await self._relay.aclose()
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
 
     def tell(self, found: Sequence[DelayUntil]) -> None:
-        """Tell them what was found here, if that is possible at the moment."""
+        """Send results to the other masters, if that is possible at the moment."""
 
         def missed() -> None:
             self._metrics.answers["DELAY_UNTIL", "not_relayed"] += len(found)
@@ -77,13 +77,13 @@ class Others:
         if found:
             self._relay.tell(write_relay(self._origin, found), missed)
 
-    def _hear(self, data: bytes) -> None:
-        """Keep what another has found until the loop has time for it."""
+    def _receive(self, data: bytes) -> None:
+        """Keep the results of another master until the loop has time for them."""
         if origin_of(data) == self._origin:
             return
         try:
             found = read_relay(data)
-        except Malformed:
+        except MalformedMessage:
             self._metrics.malformed["relay"] += 1
             return
         waiting = self._waiting

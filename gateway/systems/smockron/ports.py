@@ -12,22 +12,22 @@ from gateway.config.values.address import MAX_PORT, Address
 from gateway.net.binding import BindError, Place, Sharing, bound_shared, lookup, places
 
 TRIED: Final = 100
-"""How often the system is asked for a port of which the one above is free, too."""
+"""The most attempts to find a port whose next port is free too."""
 
 Pair = tuple[socket, socket]
-"""For accounting, and for control."""
+"""The sockets for accounting and for control."""
 
 
 async def bound_pairs(address: Address, sharing: Sharing) -> list[Pair]:
-    """Sockets that are bound, for each address that a host stands for.
+    """Return bound sockets for each address of a host.
 
     Args:
         address: for accounting; with port 0 the system chooses.
-        sharing: see there.
+        sharing: see `Sharing`.
 
     Raises:
-        BindError: one of the ports cannot be had.
-        OSError: the host is not known.
+        BindError: one of the ports is not available.
+        OSError: the host is unknown.
     """
     infos = await asyncio.get_running_loop().getaddrinfo(**lookup(address))
     found = places(infos)

@@ -1,7 +1,7 @@
-"""What masters of Sluice tell each other of whom they hold: no message of Smockron's.
+"""The message of one Sluice master to the others on held clients; not part of Smockron's protocol.
 
-A version, who says it, and any number of entries: domain and identifier, each behind its length,
-and a time. Later versions begin otherwise, and are passed over by masters that do not know them.
+It has a version, the sender, and any number of entries: the lengths of domain and identifier, a
+time, and the two names. Masters ignore messages of other versions.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from gateway.systems.smockron.codec import DelayUntil, Malformed, decode_name, encode_name
+from gateway.systems.smockron.codec import DelayUntil, MalformedMessage, decode_name, encode_name
 
 ORIGIN_BYTES: Final = 8
-"""Of the random number by which a master knows what it has said itself."""
+"""Length of the random number by which a master recognises its own messages."""
 _VERSION: Final = b"\x01"
 _HEAD: Final = len(_VERSION) + ORIGIN_BYTES
 _entry: Final = Struct(">BBQ")
 
 
 def write_relay(origin: bytes, found: Iterable[DelayUntil]) -> bytes:
-    """A message of the master `origin`; names are those that `protocols.smockron` reads."""
+    """Return a message of the master `origin`; names are as `codec` reads them."""
     parts = [_VERSION, origin]
     for one in found:
         domain, identifier = encode_name(one.domain), encode_name(one.identifier)
@@ -29,29 +29,29 @@ def write_relay(origin: bytes, found: Iterable[DelayUntil]) -> bytes:
 
 
 def origin_of(data: bytes) -> bytes:
-    """Who says it."""
+    """Return the sender of a message."""
     return data[len(_VERSION) : _HEAD]
 
 
 def read_relay(data: bytes) -> list[DelayUntil]:
-    """What it says.
+    """Return the entries of a message.
 
     Raises:
-        Malformed: it is no such message.
+        MalformedMessage: it is not a message of this version.
     """
     if len(data) < _HEAD or not data.startswith(_VERSION):
-        raise Malformed("masters of another version say this")
+        raise MalformedMessage("masters of another version say this")
     found = []
     at = _HEAD
     while at < len(data):
         names = at + _entry.size
         if names > len(data):
-            raise Malformed("an entry ends in the middle")
+            raise MalformedMessage("an entry ends in the middle")
         domain_bytes, identifier_bytes, until_us = _entry.unpack_from(data, at)
         identifier = names + domain_bytes
         at = identifier + identifier_bytes
         if at > len(data):
-            raise Malformed("a name ends in the middle")
+            raise MalformedMessage("a name ends in the middle")
         found.append(
             DelayUntil(
                 decode_name(data[names:identifier]), decode_name(data[identifier:at]), until_us

@@ -1,12 +1,12 @@
 """A gatekeeper of Smockron: decides from memory and reports afterwards.
 
-A master, one of Sluice or Smockron's own, hears of every admitted request and tells until when the
-next requests of an identifier wait. The gatekeeper keeps these times: a request whose time has come
-passes; one that would not wait too long waits for a turn of its own, `1 / rate` behind the one
-before; the rest is refused. A master that is down, slow or wrong costs no request anything: until
-it says otherwise, every request passes.
+A master (of Sluice or Smockron's own) receives a report of every admitted request, and publishes
+until when the next requests of an identifier wait. The gatekeeper keeps these times: a request
+whose time has come passes; one that would not wait too long waits for a turn, `1 / rate` after the
+one before; the others are refused. Requests never wait for the master: if it is down or slow, they
+pass.
 
-Counts are the master's, so what is said of them here is only what is known: who has to wait.
+The master keeps the counts. This store only knows which clients have to wait.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gateway.base.clock import US, Clock, wall_us
 from gateway.limits.decision import NEVER, Decision, Verdict, combine
 from gateway.limits.paced_history import interval_us
 from gateway.limits.rate import Limit
-from gateway.stores.base import Ask, Introduced
+from gateway.stores.base import Ask, DescribedAsk
 from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
-    Malformed,
+    MalformedMessage,
     StatusMessage,
     read_control,
     topic,
@@ -38,24 +38,24 @@ from gateway.systems.smockron.zeromq import Frames, Publisher, Sockets, Subscrib
 log = logging.getLogger(__name__)
 
 WHOLE: Final = 100_000
-"""Shares are counted in thousandths of a percent."""
+"""Shares are stored in thousandths of a percent."""
 MAX_HELD: Final = 100_000
-"""Identifiers of one domain that are remembered."""
+"""The most identifiers of one domain that are kept."""
 FURTHEST_US: Final = 120 * US
-"""How far ahead a master may hold an identifier, beside `1 / rate`: more is a mistake or an attack.
-Masters of ours hear of no request that waits longer than a minute."""
+"""How long a master may hold an identifier, in addition to `1 / rate`: more is a mistake or an
+attack. Sluice reports no request that waits longer than a minute."""
 QUIET_US: Final = 60 * US
-"""One line of the log in this time for each thing that is wrong with what comes."""
+"""The least time between two log lines about the same problem with messages."""
 DOUBT_S: Final = 1
-"""A master that has not been heard by then is away, or somewhere else."""
+"""If the master is not connected by then, this is logged."""
 
 
 class HeldDomain:
-    """What is known of one domain: until when whose requests are held.
+    """The held identifiers of one domain.
 
     Args:
-        name: as the master knows it.
-        plain: from the identity that a limit counts to the identifier that others use.
+        name: its name at the master.
+        plain: converts a limit's identity to the identifier that other gatekeepers use.
     """
 
     __slots__ = ("furthest_us", "held", "name", "plain")
@@ -63,23 +63,23 @@ class HeldDomain:
     def __init__(self, name: str, plain: Callable[[str], str]) -> None:
         self.name = name
         self.plain = plain
-        # Not a `dict`: the way to the first of one leads past all that were taken out before it.
+        # Not a `dict`: finding its first key means passing all removed ones before it.
         self.held: OrderedDict[str, int] = OrderedDict()
         self.furthest_us = FURTHEST_US
 
     def expect(self, longest_us: int, pace_us: int) -> None:
-        """Believe what may be said of requests that wait so long, and are so far apart."""
+        """Accept times for requests that wait this long at most, and are this far apart."""
         furthest_us = max(FURTHEST_US, longest_us) + 2 * pace_us
         self.furthest_us = max(self.furthest_us, furthest_us)
 
     def hold(self, identifier: str, until_us: int, now_us: int) -> None:
-        """Remember a time, unless a later one is known."""
+        """Keep a time, unless a later one is known."""
         held = self.held
         known_us = self.until(identifier, now_us)
         held.pop(identifier, None)
         held[identifier] = max(until_us, known_us)
         if not known_us:
-            # Two for one that is new: the memory is tidy without a task for it.
+            # Two for each new one: this keeps the memory bounded without a task.
             self._forget(2, now_us)
             if len(held) > MAX_HELD:
                 held.popitem(last=False)
@@ -87,7 +87,7 @@ class HeldDomain:
     def until(self, identifier: str, now_us: int) -> int:
         """Return until when requests of an identifier are held; 0 if they are not.
 
-        What is further ahead than anything was believed is of before the clock went back.
+        A time further ahead than was ever accepted means that the clock went back.
         """
         until_us = self.held.get(identifier, 0)
         return until_us if now_us < until_us <= now_us + self.furthest_us else 0
@@ -100,13 +100,13 @@ class HeldDomain:
             del self.held[oldest]
 
 
-class _Turn(NamedTuple):
-    """What one domain says of a request.
+class _DomainVerdict(NamedTuple):
+    """The decision of one domain on a request.
 
     Attributes:
         domain: the domain.
-        identifier: whose request it is.
-        at_us: when it may go on.
+        identifier: the client.
+        at_us: when it may proceed.
         pace_us: how much later the next one may.
         longest_us: how long it would wait.
     """
@@ -118,26 +118,26 @@ class _Turn(NamedTuple):
     longest_us: int
 
 
-class _Told(NamedTuple):
-    """What is told of a request at the end of this turn of the loop."""
+class _PendingReport(NamedTuple):
+    """A report that is sent at the end of this turn of the loop."""
 
     decisions: Sequence[Decision]
     messages: list[Accounting]
 
 
 class SmockronStore:
-    """An `ImmediateStore` that never knows how much is left.
+    """An `ImmediateStore` that does not know how much is left.
 
     Args:
         url: `smockron://host[:port]`, with `?rejected=` the share of refused requests that are
-            reported, and `&domain=` the domain of all limits; otherwise that is the name of
-            each one's policy.
-        domain: not used; masters know nothing of it.
-        deadline_us: not used; no decision waits for the master.
+            reported, and `&domain=` the domain of all limits; by default, each limit's domain is
+            the name of its policy.
+        domain: not used; masters have no such namespace.
+        deadline_us: not used; decisions do not wait for the master.
         clock: the time of day, in microseconds since 1970.
 
     Attributes:
-        domains: what is known of each domain, by name.
+        domains: the domains, by name.
         messages: see `MessagingStore`.
 
     Raises:
@@ -158,7 +158,7 @@ class SmockronStore:
         self._clock = clock
         self.domains: dict[str, HeldDomain] = {}
         self._scopes: dict[str, HeldDomain] = {}
-        self._told: list[_Told] = []
+        self._pending: list[_PendingReport] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sockets: Sockets | None = None
         self._accounting: Publisher | None = None
@@ -174,16 +174,16 @@ class SmockronStore:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the master can be heard; asks are answered all the same."""
+        """Whether the master is connected; asks are answered in any case."""
         return self._is_connected
 
     @property
     def gateways(self) -> int:
-        """One: gatekeepers do not know of each other."""
+        """Always 1: gatekeepers do not know each other."""
         return 1
 
     def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
-        """Say what will be asked about, before `start`: then nothing the master says is missed.
+        """Announce the limits before `start`, so that no message of the master is missed.
 
         Args:
             policies: limits, by the name of their policy.
@@ -205,11 +205,11 @@ class SmockronStore:
         self._accounting.connect(self._host, self._port)
         self._control.connect(self._host, self._port + 1)
         self._control.start()
-        self._loop.call_later(DOUBT_S, self._say_away)
+        self._loop.call_later(DOUBT_S, self._log_disconnected)
 
     async def aclose(self) -> None:
-        """Tell what is left to tell, and close."""
-        self._tell()
+        """Send the pending reports, and close."""
+        self._send_reports()
         if self._control is not None:
             self._control.pause()
         self._accounting = self._control = None
@@ -227,7 +227,7 @@ class SmockronStore:
         self.give_back_now(ask, verdict)
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
-        """Nothing is held for as long as a request lasts."""
+        """Return whether it was admitted: this store has no limits with leases."""
         return verdict.allowed
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
@@ -235,7 +235,7 @@ class SmockronStore:
         return verdict.allowed
 
     def decide_now(self, ask: Ask) -> Verdict:
-        """Decide on one request, and report it; a cost of n is n requests at a time."""
+        """Decide on one request, and report it; a cost of n counts as n simultaneous requests."""
         now_us = self._clock()
         turns = [
             self._turn(limit, key, ask, now_us)
@@ -253,17 +253,17 @@ class SmockronStore:
     def give_back_now(self, ask: Ask, verdict: Verdict) -> None:
         """Undo an allowed decision.
 
-        In the turn of the loop in which it was made nobody has been told, and the master is told
-        of a refusal instead. Later the turn of a request that waited is free for the next one here.
+        In the same turn of the loop, the report has not been sent yet, and the master receives a
+        refusal instead. Later, the turn of a request that waited is free for the next one here.
         """
         if not verdict.allowed or not ask.cost:
             return
-        for told in reversed(self._told):
-            if told.decisions is verdict.decisions:
+        for reported in reversed(self._pending):
+            if reported.decisions is verdict.decisions:
                 messages = [
-                    message._replace(status=StatusMessage.REJECTED) for message in told.messages
+                    message._replace(status=StatusMessage.REJECTED) for message in reported.messages
                 ]
-                told.messages[:] = messages if self._is_sampled() else []
+                reported.messages[:] = messages if self._is_sampled() else []
                 break
         for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
             domain = self._scope(limit)
@@ -272,7 +272,7 @@ class SmockronStore:
             if decision.wait_us and domain.held.get(identifier) == after_us:
                 domain.held[identifier] = decision.receipt
 
-    def _turn(self, limit: Limit, key: str, ask: Ask, now_us: int) -> _Turn:
+    def _turn(self, limit: Limit, key: str, ask: Ask, now_us: int) -> _DomainVerdict:
         domain = self._scope(limit)
         identifier = domain.plain(key)
         longest_us = min(limit.max_wait_us, ask.max_wait_us)
@@ -281,61 +281,63 @@ class SmockronStore:
         until_us = domain.until(identifier, now_us)
         if not until_us:
             domain.held.pop(identifier, None)
-        return _Turn(domain, identifier, until_us or now_us, pace_us, longest_us)
+        return _DomainVerdict(domain, identifier, until_us or now_us, pace_us, longest_us)
 
-    def _commit(self, ask: Ask, turns: Sequence[_Turn], verdict: Verdict, now_us: int) -> None:
-        """Give the turns away and report, once for each domain that counts the request."""
+    def _commit(
+        self, ask: Ask, turns: Sequence[_DomainVerdict], verdict: Verdict, now_us: int
+    ) -> None:
+        """Take the turns and report, once for each domain that counts the request."""
         at_us = now_us + verdict.wait_us
         messages: list[Accounting] = []
-        told: set[tuple[str, str]] = set()
-        about = ask.about if isinstance(ask, Introduced) else b""
+        reported: set[tuple[str, str]] = set()
+        about = ask.about if isinstance(ask, DescribedAsk) else b""
         for turn, decision in zip(turns, verdict.decisions, strict=True):
             name = (turn.domain.name, turn.identifier)
             if verdict.allowed:
                 if decision.wait_us:
                     turn.domain.hold(turn.identifier, at_us + turn.pace_us, now_us)
-                if name in told:
+                if name in reported:
                     continue
                 status = StatusMessage.DELAYED if verdict.wait_us else StatusMessage.ACCEPTED
                 message = Accounting(
                     turn.domain.name, status, turn.identifier, now_us, at_us, about
                 )
                 messages += [message] * ask.cost
-            elif not decision.allowed and name not in told and self._is_sampled():
+            elif not decision.allowed and name not in reported and self._is_sampled():
                 status = StatusMessage.REJECTED
                 name_of = turn.domain.name
                 messages.append(Accounting(name_of, status, turn.identifier, now_us, 0, about))
-            told.add(name)
+            reported.add(name)
         if messages and self._loop is not None:
-            if not self._told:
-                self._loop.call_soon(self._tell)
-            self._told.append(_Told(verdict.decisions, messages))
+            if not self._pending:
+                self._loop.call_soon(self._send_reports)
+            self._pending.append(_PendingReport(verdict.decisions, messages))
 
     def _is_sampled(self) -> bool:
-        """Whether this one of the refused requests is reported."""
+        """Return whether this refused request is reported."""
         self._owed += self._share
         if self._owed < WHOLE:
             return False
         self._owed -= WHOLE
         return True
 
-    def _tell(self) -> None:
-        told, self._told = self._told, []
+    def _send_reports(self) -> None:
+        reported, self._pending = self._pending, []
         accounting = self._accounting
         if accounting is not None:
-            for one in told:
+            for one in reported:
                 for message in one.messages:
                     is_sent = accounting.send(write_accounting(message)) and self._has_listened
                     outcome = "sent" if is_sent else "dropped"
                     self.messages[message.status.value.decode(), outcome] += 1
 
     def hear(self, messages: Sequence[Frames]) -> None:
-        """Take in what the master says."""
+        """Process messages of the master."""
         now_us = self._clock()
         for frames in messages:
             try:
                 message = read_control(frames)
-            except Malformed as error:
+            except MalformedMessage as error:
                 self.messages["control", "malformed"] += 1
                 self._complain("cannot be read", str(error), now_us)
                 continue
@@ -345,7 +347,7 @@ class SmockronStore:
                 self.messages["DELAY_UNTIL", self._hold(message, now_us)] += 1
 
     def _hold(self, message: DelayUntil, now_us: int) -> str:
-        """Hold whom the master names, if that is to be believed; returns what came of it."""
+        """Hold the identifier that the master names, if this is plausible; return the result."""
         domain = self.domains.get(message.domain)
         if domain is None:
             return "unknown_domain"
@@ -364,7 +366,7 @@ class SmockronStore:
             log.warning("messages of Smockron's master %s: %s", what, why)
 
     def _note_listener(self, is_connected: bool) -> None:  # noqa: FBT001 - a state
-        """From the first time on reports are kept for the master, also while it is away."""
+        """Note whether the master is there. From the first time on, reports wait for it."""
         self._has_listened = self._has_listened or is_connected
 
     def _note_connection(self, is_connected: bool) -> None:  # noqa: FBT001 - a state
@@ -372,11 +374,11 @@ class SmockronStore:
             return
         self._is_connected = is_connected
         if is_connected:
-            log.info("Smockron's master at %s:%d can be heard", self._host, self._port)
+            log.info("connected to Smockron's master at %s:%d", self._host, self._port)
         else:
-            self._say_away()
+            self._log_disconnected()
 
-    def _say_away(self) -> None:
+    def _log_disconnected(self) -> None:
         if not self._is_connected and self._control is not None:
             where = f"{self._host}:{self._port}"
             log.warning(
@@ -403,13 +405,13 @@ class SmockronStore:
 
 
 def plain_of(scope: str) -> Callable[[str], str]:
-    """What makes identifiers that other gatekeepers use too of the identities of one limit.
+    """Return a function that converts identities to the identifiers of other gatekeepers.
 
-    An identity that is one value, such as a field's, becomes that value; one of several parts
-    stays as it is, and so does what stands for a value that is missing.
+    An identity of one value, such as a header field's, becomes that value. An identity of several
+    parts stays as it is, and so does the one for a missing value.
 
     Args:
-        scope: the limit's; what it is counted per follows the last `/`.
+        scope: of the limit; its keys follow the last `/`.
     """
     word = scope.rpartition("/")[2].partition("#")[0]
     if "+" in word or word in {"ip", "all", "route"}:
@@ -422,16 +424,16 @@ def plain_of(scope: str) -> Callable[[str], str]:
             return key
         data = unquote_to_bytes(value)
         try:
-            # Bytes that were not UTF-8 are lone surrogates in it, as identities have them.
+            # Bytes that were not UTF-8 are lone surrogates in identities.
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
-            # It was too long, and is cut within a character.
+            # It was too long, and was cut inside a character.
             return data.decode("utf-8", "surrogateescape")
 
     return plain
 
 
-def _decision(limit: Limit, turn: _Turn, cost: int, now_us: int) -> Decision:
+def _decision(limit: Limit, turn: _DomainVerdict, cost: int, now_us: int) -> Decision:
     wait_us = turn.at_us - now_us
     if cost > limit.burst:
         return Decision(False, 0, NEVER, limit.burst, 0, wait_us, 0)

@@ -23,7 +23,7 @@ from gateway.stores.urls import (
 from gateway.systems.smockron.codec import DEFAULT_PORT, MAX_NAME
 
 USUAL_SHARE: Final = "10%"
-"""Of the refused requests, how many are reported: they change nothing for the master."""
+"""The share of refused requests that are reported: the master does not count them."""
 
 
 def _check_share(value: str) -> tuple[str, str] | None:
@@ -40,13 +40,13 @@ _OPTIONS: Final = {
 
 
 class MasterAddress(NamedTuple):
-    """One master, and what it is told.
+    """One master, and what is reported to it.
 
     Attributes:
         host: its name or address.
-        port: where it hears; it speaks at the port above.
+        port: where it receives; it publishes at the port above.
         domain: the domain of all limits; empty if each has its policy's name.
-        share: of refused requests, how many are reported, from 0 to 1.
+        share: of refused requests that are reported, from 0 to 1.
     """
 
     host: str
@@ -68,8 +68,8 @@ class SmockronUrls:
         server="a gatekeeper",
         is_gatekeeper=True,
         only_mode="eventual",
-        why_mode="a gatekeeper lets pass first and reports afterwards, and this policy is {mode}",
-        why_apart="its masters are told afterwards",
+        why_mode="a gatekeeper admits first and reports afterwards, so policies cannot be {mode}",
+        why_apart="its masters receive reports afterwards",
         keeps_reports=True,
     )
 
@@ -80,17 +80,17 @@ class SmockronUrls:
         if len(url.options.get("domain", "").encode()) > MAX_NAME:
             raise StoreUrlError("the name of the domain is too long", f"at most {MAX_NAME} bytes")
         if (host.port or DEFAULT_PORT) >= MAX_PORT:
-            message = "the master speaks at the port above, and there is none"
+            message = "the master publishes at the next port, and there is none"
             raise StoreUrlError(message, "a lower port")
         return StoreUrl(self.kind, host.shown(DEFAULT_PORT), 0, url.options)
 
     def explain(self, url: StoreUrl, domain: str) -> Sequence[str]:
         """See `UrlRules.explain`."""
-        del domain  # Masters do not know of it.
+        del domain  # Masters have no such namespace.
         share = url.options.get("rejected", USUAL_SHARE)
         what = (
-            f"This is a gatekeeper of Smockron's master at {url.place}: it lets requests pass "
-            f"until it hears otherwise, and reports them, and {share} of those that it refuses."
+            f"This is a gatekeeper of Smockron's master at {url.place}: it admits requests until "
+            f"the master holds their client, and reports them and {share} of the refused ones."
         )
         return what, "While the master is unavailable, no further identifiers are held."
 

@@ -1,13 +1,13 @@
-"""PUB and SUB sockets of ZeroMQ in an event loop, by pyzmq.
+"""PUB and SUB sockets of ZeroMQ in an event loop, with pyzmq.
 
-`zmq.asyncio` makes a future of every message, at several times the cost; so these are the plain
-sockets, asked without waiting. A socket's descriptor says that there may be something to do, once
-until everything that can be received was (zmq_getsockopt, ZMQ_FD): a `Subscriber` takes messages
-until there are none, a bounded number in each turn of the loop, so that a flood keeps nothing
-else from being served. A PUB socket never waits: where a peer is slow or away, it drops.
+`zmq.asyncio` creates a future per message, at several times the cost, so these are plain sockets,
+read without waiting. The descriptor of a socket becomes readable once, until everything that can be
+received was received (zmq_getsockopt, ZMQ_FD): a `Subscriber` reads messages until there are none,
+a bounded number per turn of the loop, so that a flood does not block others. A PUB socket never
+waits: it drops messages for a peer that is slow or away.
 
-Whatever is lost on the way is lost, and what comes too fast is dropped at the high-water marks:
-that is the nature of PUB and SUB, and the protocols on top know it.
+Messages may be lost in transit, and those that arrive too fast are dropped at the high-water marks.
+That is how PUB and SUB work, and the protocols above allow for it.
 """
 
 from __future__ import annotations
@@ -24,44 +24,43 @@ from gateway.base.tasks import becomes
 from gateway.systems.smockron.zeromq_peers import EVENTS, Closer, Peer, Peers
 
 SENT_MAX: Final = 10_000
-"""Messages that are kept for a peer before more are dropped."""
+"""The most messages that wait for a peer; more are dropped."""
 TAKEN_MAX: Final = 1_000
-"""Messages that are kept from a peer before it is left to wait: what one can fill memory with."""
+"""The most unread messages of a peer; more wait at the peer. This bounds memory."""
 MAX_FRAME: Final = 16_384
-"""Bytes; who sends a longer frame is disconnected."""
+"""Bytes; a peer that sends a longer frame is disconnected."""
 MAX_TOPIC: Final = 1_024
-"""The same for those who listen, who send nothing but topics: these are kept, all of them."""
+"""The same for subscribers, which send only topics; all topics are kept."""
 SLICE: Final = 64
 """Messages in one turn of the loop: some hundred microseconds."""
 FIRST_RETRY_MS: Final = 100
 LONGEST_RETRY_MS: Final = 2_000
-"""Pauses between attempts to reach a peer."""
+"""The longest pause between attempts to reach a peer."""
 HANDSHAKE_MS: Final = 10_000
-"""How long a connection may take until both sides know what the other speaks."""
+"""How long the handshake of a connection may take."""
 KEEPALIVE_S: Final = 15
-"""A peer whose machine is gone is noticed after twice as long, by the operating system. ZeroMQ's
-own heartbeats would end the connections of all peers that speak ZMTP 3.0, as those of Smockron's
-time do: they do not answer a PING."""
+"""The operating system detects a vanished peer after twice this time. ZeroMQ's own heartbeats would
+end the connections of peers with ZMTP 3.0, such as Smockron's, which do not answer a PING."""
 LEAVE_S: Final = 0.5
-"""How long peers that are sent away are waited for; some milliseconds will do."""
+"""How long to wait for peers to disconnect; some milliseconds are enough."""
 BACKLOG: Final = 100
-"""Connections that may wait to be taken, as many as with a socket of ZeroMQ's own."""
+"""Connections that may wait to be accepted, as for ZeroMQ's own sockets."""
 NOW: Final = int(zmq.NOBLOCK)
 NOW_AND_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
-"""As plain numbers; pyzmq's own `send_multipart` joins its enumerations for every frame, and takes
-three times as long for it."""
+"""A plain number; pyzmq's own `send_multipart` combines its enumerations for every frame, and takes
+three times as long."""
 
 Frames = list[bytes]
 Take = Callable[[Sequence[Frames]], None]
-"""What is done with messages: those of one turn of the loop."""
+"""Receives the messages of one turn of the loop."""
 NotePeer = Callable[[Peer], None]
 
 
 class Sockets:
-    """The ZeroMQ sockets of one owner; to be made in the process that uses them.
+    """The ZeroMQ sockets of one owner; create it in the process that uses it.
 
     Args:
-        handshake_ms: how long a connection may take to become one.
+        handshake_ms: how long a handshake may take.
     """
 
     def __init__(self, handshake_ms: int = HANDSHAKE_MS) -> None:
@@ -73,25 +72,25 @@ class Sockets:
         self._peers: list[Peers] = []
 
     def publisher(self, *, tells_drops: bool = False) -> Publisher:
-        """A new PUB socket.
+        """Return a new PUB socket.
 
         Args:
-            tells_drops: whether `Publisher.send` says that there is no room for a message. With
-                several peers it would be dropped for all of them then.
+            tells_drops: whether `Publisher.send` reports that there is no room for a message. With
+                several peers, it would then be dropped for all of them.
         """
         socket = self._socket(zmq.PUB, MAX_TOPIC)
         socket.setsockopt(zmq.XPUB_NODROP, int(tells_drops))
         return Publisher(socket)
 
     def subscriber(self, take: Take, topics: Sequence[bytes]) -> Subscriber:
-        """A new SUB socket, which hands messages to `take`."""
+        """Return a new SUB socket, which passes messages to `take`."""
         subscriber = Subscriber(self._socket(zmq.SUB, MAX_FRAME), take)
         for topic in topics:
             subscriber.subscribe(topic)
         return subscriber
 
     def watch(self, end: Publisher | Subscriber, note: Callable[[bool], None]) -> None:
-        """Tell `note` whenever the peer that a socket connects to is there, or is away."""
+        """Call `note` whenever the peer of a connecting socket comes or goes."""
 
         def take(event: int, descriptor: int) -> None:
             del descriptor
@@ -100,12 +99,12 @@ class Sockets:
         self._watch(end, int(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED), take)
 
     def watch_peers(self, end: Publisher | Subscriber, most: int, note: NotePeer) -> None:
-        """Let no more than so many peers be connected; to be called before the socket is bound.
+        """Bound the number of peers; call this before the socket is bound.
 
         Args:
             end: the socket.
-            most: how many there may be; each that comes then is turned away.
-            note: is told what becomes of each.
+            most: the most peers; further ones are disconnected.
+            note: called when a peer comes, goes or is refused.
         """
         if self._closer is None:
             self._closer = Closer()
@@ -113,7 +112,7 @@ class Sockets:
         self._peers.append(peers)
         self._watch(end, EVENTS, peers.take)
 
-    def _watch(self, end: _End, events: int, take: Callable[[int, int], None]) -> None:
+    def _watch(self, end: _Socket, events: int, take: Callable[[int, int], None]) -> None:
         def read(messages: Sequence[Frames]) -> None:
             for frames in messages:
                 found = parse_monitor_message(frames)
@@ -126,20 +125,20 @@ class Sockets:
         reader.start()
 
     async def aclose(self) -> None:
-        """Close all sockets; what is not on its way yet is lost.
+        """Close all sockets; messages that were not sent yet are lost.
 
-        Peers are sent away before. ZeroMQ 4.3.5 aborts the process if a peer goes while its socket
-        is being closed, and the message that was on its way to it has been half sent
+        Peers are disconnected before. ZeroMQ 4.3.5 aborts the process if a peer leaves while its
+        socket is being closed, and a message to it has been half sent
         (session_base_t::clean_pipes).
         """
         for peers in self._peers:
-            peers.dismiss()
+            peers.close_all()
         await becomes(lambda: not any(map(len, self._peers)), LEAVE_S)
         for reader in self._readers:
             reader.pause()
         for one in self._sockets:
             one.close(0)
-        # It waits for the thread that does the transfer, which may have something to do.
+        # It waits for the I/O thread, which may be busy.
         await asyncio.to_thread(self._context.term)
         if self._closer is not None:
             self._closer.close()
@@ -165,12 +164,12 @@ class Sockets:
         return socket
 
 
-class _End:
-    """What both kinds of sockets can do.
+class _Socket:
+    """What both kinds of sockets have in common.
 
     Attributes:
-        socket: as pyzmq has it.
-        port: that it listens on; 0 for none.
+        socket: the socket of pyzmq.
+        port: the port that it listens on; 0 for none.
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
@@ -178,9 +177,10 @@ class _End:
         self.port = 0
 
     def listen(self, bound: socket.socket) -> None:
-        """Wait for peers at the address of a TCP socket, which belongs to ZeroMQ from now on.
+        """Listen on a bound TCP socket, which belongs to ZeroMQ from now on.
 
-        By itself it would not say which address it cannot have, and have each alone.
+        If ZeroMQ bound the address itself, its error would not name the address, and processes
+        could not share it.
         """
         host, self.port, *_ = bound.getsockname()
         bound.listen(BACKLOG)
@@ -189,35 +189,35 @@ class _End:
         self.socket.setsockopt(zmq.USE_FD, -1)
 
     def connect(self, host: str, port: int) -> None:
-        """Connect in the background, again and again.
+        """Connect in the background, and reconnect.
 
-        Names are looked up there as well, for addresses of IPv4.
+        ZeroMQ also resolves the name, to IPv4 addresses.
         """
-        # With IPv6 a name would have no other addresses.
+        # With IPv6 enabled, a name would resolve to IPv6 addresses only.
         self.socket.setsockopt(zmq.IPV6, int(":" in host))
         self.socket.connect(f"tcp://{_bracketed(host)}:{port}")
 
 
-class Publisher(_End):
+class Publisher(_Socket):
     """A PUB socket."""
 
     def send(self, frames: Sequence[bytes]) -> bool:
         """Send a message to all subscribers, without waiting.
 
         Returns:
-            False if there is no room for it, as far as that is told.
+            False if there is no room for it and the socket reports this.
         """
         send, last = self.socket.send, len(frames) - 1
         try:
             for number, frame in enumerate(frames):
                 send(frame, NOW_AND_MORE if number < last else NOW)
         except zmq.Again:
-            # Of the first frame: ZeroMQ counts whole messages.
+            # Only for the first frame: ZeroMQ counts whole messages.
             return False
         return True
 
 
-class Subscriber(_End):
+class Subscriber(_Socket):
     """A SUB socket that is read in the event loop."""
 
     def __init__(self, socket: zmq.Socket[bytes], take: Take) -> None:
@@ -229,21 +229,21 @@ class Subscriber(_End):
         self._is_reading = False
 
     def subscribe(self, topic: bytes) -> None:
-        """Hear what begins with this."""
+        """Receive messages that begin with this."""
         self.socket.setsockopt(zmq.SUBSCRIBE, topic)
-        # That may have taken the sign of a message that has come meanwhile.
+        # That may have consumed the signal of a message that arrived meanwhile.
         self._wake()
 
     def start(self) -> None:
-        """Read; also after `pause`."""
+        """Start to read; also after `pause`."""
         if not self._is_reading:
             self._is_reading = True
             self._loop.add_reader(self._descriptor, self._wake)
-            # What is there already makes no sign any more.
+            # Messages that are already there raise no signal.
             self._wake()
 
     def pause(self) -> None:
-        """Leave messages where they are, until `start`; also for good, before it is closed."""
+        """Stop reading until `start`, or before the socket is closed."""
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._descriptor)

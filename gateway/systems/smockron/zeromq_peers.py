@@ -1,12 +1,12 @@
-"""Who is connected to a ZeroMQ socket that waits for peers, and that they do not become too many.
+"""Bounds the number of peers of a listening ZeroMQ socket.
 
-ZeroMQ accepts every peer, and has no way to close one peer: `zmq_unbind` closes all that
-came through an address. But its monitor names the descriptor of each connection that is accepted,
-and one that is shut down is to ZeroMQ like any whose peer has left.
+ZeroMQ accepts every peer, and cannot close a single one: `zmq_unbind` closes all peers of an
+address. But its monitor reports the descriptor of each accepted connection, and a connection that
+is shut down looks to ZeroMQ as if its peer had left.
 
-By the time it is named a descriptor may belong to another connection; so it is copied first, and
-only what has a port of the socket is shut down. That may be a later peer of the same socket, which
-comes again by itself, as each of them does.
+By the time it is reported, a descriptor may belong to another connection. So it is duplicated
+first, and only shut down if it has the port of the socket. That may be a later peer of the same
+socket, which reconnects by itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final
 import zmq
 
 EVENTS: Final = int(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-"""What is to be known of a socket. The end of a connection follows its beginning always."""
+"""The monitored events. The end of a connection always follows its beginning."""
 
 
 class Peer(Enum):
-    """What became of a peer."""
+    """What happened to a peer."""
 
     HAS_COME = auto()
     HAS_GONE = auto()
@@ -32,31 +32,31 @@ class Peer(Enum):
 
 
 class Closer:
-    """Ends connections that others have accepted; works also where no more files may be opened."""
+    """Ends connections that ZeroMQ accepted, even if no more files can be opened."""
 
     def __init__(self) -> None:
-        # A place for copies of descriptors, and what is in it meanwhile.
+        # A reserved descriptor, which duplicates replace for a moment.
         self._nothing = socket.socket()
         self._place = os.dup(self._nothing.fileno())
 
     def close(self) -> None:
-        """Give the place up."""
+        """Release the reserved descriptor."""
         os.close(self._place)
         self._nothing.close()
 
     def end(self, descriptor: int, port: int) -> None:
-        """Shut a connection down, if it is one to this port."""
+        """Shut down a connection if it is to this port."""
         try:
             os.dup2(descriptor, self._place, inheritable=False)
         except OSError:
-            return  # It is gone already.
+            return  # It is closed already.
         copy: socket.socket | None = None
         try:
             copy = socket.socket(fileno=self._place)
             if copy.getsockname()[1:2] == (port,):
                 copy.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # It is gone, or the descriptor is of something else by now.
+            pass  # It is closed, or the descriptor belongs to something else now.
         finally:
             if copy is not None:
                 copy.detach()
@@ -64,13 +64,13 @@ class Closer:
 
 
 class Peers:
-    """Those that are connected to one socket.
+    """The peers of one socket.
 
     Args:
-        port: gives the port that the socket is bound to.
-        most: how many there may be.
-        note: told of each that comes, goes or is turned away.
-        closer: ends the connections of the latter.
+        port: returns the port that the socket is bound to.
+        most: the most peers.
+        note: called when a peer comes, goes or is refused.
+        closer: ends the connections of refused peers.
     """
 
     def __init__(
@@ -86,21 +86,21 @@ class Peers:
     def __len__(self) -> int:
         return len(self._connected)
 
-    def dismiss(self) -> None:
-        """End all connections, and those that come from now on."""
+    def close_all(self) -> None:
+        """End all connections, and all future ones."""
         self._is_over = True
         for descriptor in self._connected:
             self._closer.end(descriptor, self._port())
 
     def take(self, event: int, descriptor: int) -> None:
-        """Take in what the monitor says, one of `EVENTS`."""
+        """Process an event of the monitor, one of `EVENTS`."""
         connected = self._connected
         if event == zmq.EVENT_DISCONNECTED:
             if descriptor in connected:
                 connected.discard(descriptor)
                 self._note(Peer.HAS_GONE)
         elif descriptor in connected:
-            pass  # ZeroMQ says nothing of those whom `zmq_unbind` closes.
+            pass  # ZeroMQ reports no event for peers that `zmq_unbind` closes.
         elif self._is_over:
             self._closer.end(descriptor, self._port())
         elif len(connected) >= self._most:

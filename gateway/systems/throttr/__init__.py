@@ -1,1 +1,1 @@
-"""Throttr, versions 2 and 5: its clients are served, its servers are a store."""
+"""Throttr, versions 2 and 5: a listener for its clients, and a store on its servers."""

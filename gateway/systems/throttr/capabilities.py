@@ -1,4 +1,4 @@
-"""What a Throttr server can keep: fixed windows whose numbers fit into its own."""
+"""Policies that a Throttr server supports: fixed windows whose numbers fit into its own."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ def _unfit(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(("listeners", index, "throttr", KEY), message, hint)
 
 
-def _misfits(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
-    """Yield what of a policy a Throttr server cannot keep; paths begin below the policy."""
+def _unsupported(url: StoreUrl, policy: PolicyConfig) -> Iterator[Finding]:
+    """Yield what a Throttr server does not support in a policy; paths begin below the policy."""
     size = size_of(url.options.get("size"))
     if policy.count_refused:
-        message = "a Throttr server does not count what it refuses"
+        message = "a Throttr server does not count refused requests"
         yield Finding(("count_refused", KEY), message, "leave it out")
     for index, line in enumerate(policy.limits):
-        found = _misfit(line, size)
+        found = _unsupported_limit(line, size)
         if found is not None:
             message, hint = found
             yield Finding(("limits", index), message, hint)
 
 
-def _misfit(line: LimitLine, size: int) -> tuple[str, str] | None:
-    """Why a limit cannot be kept, and what would do."""
+def _unsupported_limit(line: LimitLine, size: int) -> tuple[str, str] | None:
+    """Return why a limit is not supported, and the fix; None if it is supported."""
     limit = line.limit
     if limit.calendar:
         message = f"a Throttr server has no calendar: {line.text}"
-        return message, f"such as {limit.count}/day, from each client's first request on"
+        return message, f"such as {limit.count}/day, counted from each client's first request"
     if limit.algorithm != "fixed_window":
-        message = f"a Throttr server keeps fixed windows only, and this is {limit.algorithm}"
-        instead = "a store of another kind"
+        message = f"a Throttr server only has fixed windows, not {limit.algorithm}"
+        instead = "use another kind of store"
         if limit.algorithm != "concurrency":
-            instead = f"algorithm: fixed_window, or {instead}"
+            instead = "use algorithm: fixed_window, or another kind of store"
         return f"{message}: {line.text}", instead
     if limit.count > largest(size):
         message = f"{limit.count} does not fit into the {size} bits of the store's numbers"
         return message, _larger(size, f"at most {largest(size)}")
     if ttl_of(limit.period_us, size) is None:
-        message = f"no unit of time makes a whole number of {size} bits of it: {line.text}"
+        message = f"the period is not a whole number of {size} bits in any unit: {line.text}"
         return message, _larger(size, "a rounder period")
     return None
 
@@ -66,7 +66,7 @@ def _larger(size: int, otherwise: str) -> str:
     if size == SIZES[-1]:
         return otherwise
     larger = ", ".join(str(each) for each in SIZES if each > size)
-    return f"{otherwise}; or a server built for larger ones: ?size={larger}"
+    return f"{otherwise}; or use a server with larger numbers: ?size={larger}"
 
 
-CHECKS: Final = CapabilityChecks(_unfit, _misfits)
+CHECKS: Final = CapabilityChecks(_unfit, _unsupported)

@@ -1,7 +1,7 @@
 """One client of a Throttr listener.
 
-What a read holds is answered by one write, in the order of asking. Nothing more is read while
-requests wait for Redis or answers for the client, so neither side can fill the memory.
+The requests of one read are answered in one write, in order. The connection is not read while
+requests wait for Redis or answers wait for the client, so neither side can fill the memory.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from gateway.systems.throttr.codec import NO, Parser, Request
 from gateway.systems.throttr.records_store import RecordStore
 
 HIGH_WATER: Final = 256 * 1024
-"""Bytes of answers that may wait for a client before nothing more is read from it."""
+"""Bytes of answers that may wait for a client before its requests are no longer read."""
 
 
 MAX_READS: Final = 4
-"""Reads that may wait behind one that is not answered yet,"""
+"""The most reads that may wait behind one that is not answered yet."""
 MAX_WAITING: Final = 64 * 1024
-"""and bytes: beyond that nothing more is read. A single read has 256 KiB at most."""
+"""The most bytes of such reads; beyond that, reading pauses. A single read has 256 KiB at most."""
 
 
-class Surroundings(Protocol):
-    """What a connection belongs to.
+class ConnectionContext(Protocol):
+    """The listener of a connection, as the connection sees it.
 
     Attributes:
-        book: where records are.
+        book: keeps the records.
         metrics: counters of the listener.
-        connections: those that are open.
-        watched: those that have begun what may not take for ever.
-        is_draining: whether connections are to end when they have nothing to do.
+        connections: the open connections.
+        watched: those with a time limit running: an incomplete request, or a close.
+        is_draining: whether connections end as soon as they are idle.
     """
 
     book: RecordStore
@@ -44,57 +44,57 @@ class Surroundings(Protocol):
     is_draining: bool
 
     def parser(self) -> Parser:
-        """Reads what a new client says."""
+        """Return a parser for a new client."""
 
-    def not_understood(self, kind: str) -> None:
-        """Count what is no request, by its kind."""
+    def count_malformed(self, kind: str) -> None:
+        """Count a malformed request, by kind."""
 
     @property
     def is_full(self) -> bool:
-        """Whether no more clients are taken."""
+        """Whether new clients are refused."""
 
 
 class ThrottrClientConnection(asyncio.Protocol):
     """Answers one client.
 
     Args:
-        home: what it belongs to.
+        home: its listener.
 
     Attributes:
-        since: when it began what may not take for ever, by the event loop's clock.
+        since: when the current time limit began, by the event loop's clock.
     """
 
-    def __init__(self, home: Surroundings) -> None:
-        self._home = home
+    def __init__(self, home: ConnectionContext) -> None:
+        self._context = home
         self._book = home.book
         self._parser = home.parser()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reads: deque[bytes] = deque()
         self._requests: Sequence[Request] = ()
-        self._is_busy = False  # Something that was read is not answered yet,
-        self._is_asked = False  # and the book is asked for it.
-        self._is_held = False  # The client does not take its answers.
+        self._is_busy = False  # A request that was read is not answered yet,
+        self._is_asked = False  # and the book is working on it.
+        self._is_held = False  # The client does not read its answers.
         self._is_paused = False
-        self._is_ended = False  # Nothing that comes is read any more.
+        self._is_ended = False  # Further bytes are discarded.
         self._has_eof = False
         self.since = 0.0
 
     @property
     def waiting(self) -> int:
-        """Bytes that were read and whose turn has not come."""
+        """Bytes that were read and not parsed yet."""
         return self._parser.left + sum(map(len, self._reads))
 
     @property
     def under_way(self) -> int:
-        """How many requests were read and are not answered; what waits behind them is not read."""
+        """How many requests were parsed and not answered yet."""
         return len(self._requests)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The client has connected."""
-        # A cast, not an assertion: those of uvloop only behave like one.
+        """Start to serve a client that has connected."""
+        # A cast, not an assertion: transports of uvloop do not derive from this class.
         self._transport = cast("asyncio.Transport", transport)
-        home = self._home
+        home = self._context
         home.metrics.connections += 1
         if home.is_full or home.is_draining:
             if home.is_full:
@@ -107,9 +107,9 @@ class ThrottrClientConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is no more; what it asked for may still be done."""
+        """Forget the connection; requests in progress are still carried out."""
         self._transport = None
-        home = self._home
+        home = self._context
         if self in home.connections:
             home.connections.discard(self)
             home.metrics.open_connections -= 1
@@ -118,7 +118,7 @@ class ThrottrClientConnection(asyncio.Protocol):
         self._requests = ()
 
     def data_received(self, data: bytes) -> None:
-        """Answer what has come, or keep it until its turn."""
+        """Answer these requests, or keep them until the earlier ones are answered."""
         if self._is_ended:
             return
         if self._is_busy or self._is_held:
@@ -131,42 +131,42 @@ class ThrottrClientConnection(asyncio.Protocol):
             self._pause()
 
     def eof_received(self) -> bool:
-        """The client says no more; it is told what it still waits for."""
+        """Answer what the client still waits for; it sends no more."""
         self._has_eof = True
         if self._is_busy:
             return True
         if not self._is_ended:
-            self._say_incomplete()
+            self._count_incomplete()
         return False
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: it is asked for no more requests."""
+        """Stop reading requests: the client does not read its answers."""
         self._is_held = True
         self._pause()
         self._watch()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Read requests again."""
         self._is_held = False
         if self._is_ended:
             self._watch()
             return
-        self._home.watched.discard(self)
+        self._context.watched.discard(self)
         if not self._is_busy:
             self._rest(is_further=False)
         elif not self._is_asked:
             self._loop.call_soon(self._turn)
 
     def drain(self) -> None:
-        """Answer what has been read, say no more, and wait to be closed."""
+        """Answer what was read, end the sending side, and wait to be closed."""
         if not self._is_busy and not self._is_ended:
             self._end()
 
-    def close_if_heard(self) -> None:
-        """Close if nothing more is said, and all that was said has arrived.
+    def close_when_acknowledged(self) -> None:
+        """Close if everything sent has been acknowledged.
 
-        Not before: what is closed while something of the client's is unread is reset, and what is
-        on its way to it is lost then.
+        Closing earlier, with bytes of the client unread, would reset the connection, and answers
+        on their way would be lost.
         """
         if self._is_ended and self._transport is not None and not unsent_bytes(self._transport):
             self._transport.close()
@@ -177,16 +177,16 @@ class ThrottrClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def expire(self) -> None:
-        """What has begun took too long."""
+        """End the connection: its time limit has passed."""
         if self._is_ended or self._is_held:
             self.abort()
         elif not self._is_busy:
-            self._home.not_understood("timeout")
+            self._context.count_malformed("timeout")
             self._write(NO)
             self._end()
 
     def _turn(self) -> None:
-        """Ask the book for some of what has been read, if there is anything."""
+        """Pass the next requests to the book, if there are any."""
         if self._is_asked or self._is_held or self._transport is None:
             return
         if not self._requests:
@@ -198,7 +198,7 @@ class ThrottrClientConnection(asyncio.Protocol):
             self._rest(is_further=False)
 
     def _take(self) -> list[Request]:
-        """The next requests, of one read or of several."""
+        """Return the next requests, of one read or of several."""
         parser, limit = self._parser, self._book.limit
         requests = parser.take(limit)
         while self._reads and len(requests) < limit and not parser.is_ended:
@@ -213,38 +213,38 @@ class ThrottrClientConnection(asyncio.Protocol):
         self._transport.write(b"".join(answers))
         self._requests = self._requests[len(answers) :]
         if self._requests or self._parser.has_more or (self._reads and not self._parser.is_ended):
-            # One client is not to keep others from their turn.
+            # One busy client must not delay the others.
             if not self._is_held:
                 self._loop.call_soon(self._turn)
         else:
             self._rest(is_further=True)
 
     def _rest(self, *, is_further: bool) -> None:
-        """All that was read is answered; `is_further` if that was anything."""
+        """Wait for more: everything read is answered; `is_further` if there was any request."""
         self._is_busy = False
         if self._parser.is_ended:
             self._end()
         elif self._has_eof:
-            self._say_incomplete()
+            self._count_incomplete()
             self._close()
-        elif self._home.is_draining:
+        elif self._context.is_draining:
             self._end()
         else:
             if self._is_paused and not self._is_held:
                 self._resume()
             if not self._parser.is_waiting:
                 if not self._is_held:
-                    self._home.watched.discard(self)
-            elif is_further or self not in self._home.watched:
+                    self._context.watched.discard(self)
+            elif is_further or self not in self._context.watched:
                 self._watch()
 
-    def _say_incomplete(self) -> None:
+    def _count_incomplete(self) -> None:
         if self._parser.is_waiting:
-            self._home.metrics.malformed["incomplete"] += 1
+            self._context.metrics.malformed["incomplete"] += 1
             self._write(NO)
 
     def _end(self) -> None:
-        """Say no more, and wait until the client has heard it: what is closed is forgotten."""
+        """End the sending side, and wait for the acknowledgement before closing."""
         self._is_ended = True
         self._reads.clear()
         if self._has_eof:
@@ -256,14 +256,14 @@ class ThrottrClientConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         self.since = self._loop.time()
-        self._home.watched.add(self)
+        self._context.watched.add(self)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
 
     def _close(self) -> None:
-        """Close when the answers are on their way, which may not take for ever."""
+        """Close when the answers are sent, within a time limit."""
         if self._transport is not None:
             self._is_ended = True
             self._transport.close()

@@ -1,7 +1,7 @@
 """What both versions of Throttr's protocol share: operations, units of time, and how bytes wait.
 
-All numbers on the wire are little-endian. Neither the version nor the size of values can be told
-from the bytes, so a parser is made for one of them.
+All numbers on the wire are little-endian. The bytes show neither the version nor the size of
+values, so each parser is made for one of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 NOTHING: Final = 0
-"""What cannot be a request; it is answered by one byte 00."""
+"""Marks bytes that are not a request; the answer is one byte 00."""
 INSERT: Final = 1
 QUERY: Final = 2
 UPDATE: Final = 3
@@ -33,36 +33,36 @@ YES: Final = b"\1"
 NS_PER_SECOND: Final = 1_000_000_000
 
 Request = tuple[int, bytes, int, int, int, int, Any]
-"""Operation and key first; what follows is said by the version's parser. A plain tuple, since
-there are hundreds of thousands in a second."""
+"""Operation and key; the parser of the version documents the rest. A plain tuple, because there are
+hundreds of thousands per second."""
 
 
 def remaining(ends_ns: int, now_ns: int, unit_ns: int) -> int:
-    """Whole units until a record expires, rounded down.
+    """Return the whole units until a record expires, rounded down.
 
     At least a nanosecond has passed since the record was written, whatever the clock shows: a
-    client that asks at once for a record of 60 s is told 59, as by Throttr itself.
+    client that immediately queries a record of 60 s gets 59, as from Throttr itself.
 
     Args:
         ends_ns: when the record expires.
-        now_ns: the present, before that.
+        now_ns: the current time, before that.
         unit_ns: nanoseconds of one unit.
     """
     return (ends_ns - now_ns - 1) // unit_ns
 
 
 class Parser(ABC):
-    """Cuts what a client sends into requests, however it arrives.
+    """Splits the bytes of a client into requests, however they arrive.
 
-    Feed it a read, then `take` until `has_more` is false, then feed the next. What is kept of an
-    incomplete request is never more than the request, and never more than `max_message`.
+    Feed it a read, then `take` until `has_more` is false, then feed the next. It keeps no more than
+    the beginning of one incomplete request, and never more than `max_message`.
 
     Args:
-        malformed: told of everything that cannot be a request, by a short kind.
+        malformed: called with a short kind for everything that is not a request.
 
     Attributes:
-        is_ended: whether what came cannot be read on: the connection is to be closed as soon as
-            all requests that were taken are answered.
+        is_ended: whether parsing cannot continue: close the connection as soon as all requests
+            that were taken are answered.
     """
 
     __slots__ = ("_at", "_buffer", "_malformed", "_needed", "_waiting", "is_ended")
@@ -77,21 +77,21 @@ class Parser(ABC):
 
     @property
     def has_more(self) -> bool:
-        """Whether `take` stopped at its limit, and something is left of the last read."""
+        """Whether `take` stopped at its limit before the end of the last read."""
         return self._at < len(self._buffer)
 
     @property
     def left(self) -> int:
-        """How many bytes of the last read that is."""
+        """How many bytes of the last read are left."""
         return len(self._buffer) - self._at
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the beginning of a request is there and its end is not."""
+        """Whether a request is incomplete."""
         return bool(self._waiting)
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read; nothing may be left of the read before."""
+        """Accept one read; the previous one must be used up."""
         if self._waiting:
             self._waiting += data
             if len(self._waiting) < self._needed:
@@ -103,15 +103,15 @@ class Parser(ABC):
 
     @abstractmethod
     def take(self, limit: int) -> list[Request]:
-        """The next complete requests, `limit` at most."""
+        """Return the next complete requests, at most `limit`."""
 
     def _keep(self, at: int, needed: int) -> None:
-        """What begins at `at` is incomplete: so many bytes are needed to know more."""
+        """Keep the incomplete request at `at`, and wait for `needed` bytes."""
         self._waiting += self._buffer[at:]
         self._needed = needed
         self._drop()
 
     def _drop(self) -> None:
-        """Nothing more is read of this buffer."""
+        """Drop the rest of this buffer."""
         self._buffer = b""
         self._at = 0

@@ -1,4 +1,4 @@
-"""Throttr's protocol v2 over a consumer and a resource: quotas that an INSERT consumes.
+"""Throttr's protocol v2 over a consumer and a resource: an INSERT consumes a quota.
 
 Numbers are little-endian::
 
@@ -11,11 +11,11 @@ Numbers are little-endian::
     ttl_type 0 ns, 1 ms, anything else s; attribute 0 quota, 1 ttl; change 0 patch, 1 increase,
     2 decrease
 
-Read from the v2 paper and the servers 2.0.1 and 2.1.3, which go before the paper: the answer has
-18 bytes, and an INSERT on a record that has not expired consumes of it and neither creates nor
-resets anything. Different on purpose: a first usage above the quota is refused instead of making
-a quota of almost 2^64; a quota that is increased ends at its greatest value; a request that
-arrives in pieces is put together.
+Sources: the v2 paper and the servers 2.0.1 and 2.1.3, which take precedence: the answer has 18
+bytes, and an INSERT on a record that has not expired consumes from it and neither creates nor
+resets it. Deliberate differences: a first usage above the quota is refused instead of leaving a
+quota of almost 2^64; increasing a quota stops at the greatest value; a request that arrives in
+pieces is reassembled.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from gateway.systems.throttr.codec import (
 )
 
 UNITS_NS: Final = (1, 10**6, *[NS_PER_SECOND] * 254)
-"""Nanoseconds of the unit that each ttl_type stands for."""
+"""Nanoseconds per unit, by ttl_type."""
 MILLISECONDS: Final = 1
 GREATEST: Final = (1 << 64) - 1
 LONGEST: Final = (1 << 63) - 1
 GRACE_NS: Final = 60 * NS_PER_SECOND
 """How long a record that has expired is kept: until then UPDATE and PURGE still find it, and a new
-ttl revives it. Throttr keeps it until the next INSERT, if that ever comes."""
+ttl revives it. Throttr keeps it until the next INSERT, however late."""
 
 _INSERT: Final = Struct("<xQQBQBB")
 _UPDATE: Final = Struct("<xBBQBB")
 _answer: Final = Struct("<BQBq").pack
 
 NOT_THERE: Final = _answer(0, 0, MILLISECONDS, 0)
-"""The answer to a QUERY of what is not there, or has expired."""
+"""The answer to a QUERY of a record that does not exist, or has expired."""
 
 
 class Parser2(Parser):
     """Requests of one connection.
 
-    Each is operation, key, ttl_type or attribute, change, quota or value, ttl, usage. A key is the
-    pair as it is on the wire, lengths included, so no two pairs have the same.
+    Each is operation, key, ttl_type or attribute, change, quota or value, ttl, usage. The key is
+    the pair as sent, with its lengths, so two pairs never have the same key.
     """
 
     __slots__ = ()
 
     def take(self, limit: int) -> list[Request]:
-        """The next complete requests; what is none takes the rest of its read with it."""
+        """Return the next complete requests; drop the rest of the read after a malformed one."""
         buffer, at = self._buffer, self._at
         end = len(buffer)
         requests: list[Request] = []
@@ -102,7 +102,7 @@ class Parser2(Parser):
 
 
 def answer(can: bool, quota: int, ttl_type: int, ends_ns: int, now_ns: int) -> bytes:  # noqa: FBT001
-    """What INSERT and QUERY are told of a record; its ttl in the unit of `ttl_type`."""
+    """Return the answer to INSERT and QUERY; its ttl in the unit of `ttl_type`."""
     if ends_ns <= now_ns:
         return _answer(can, quota, ttl_type, 0)
     ttl = (ends_ns - now_ns - 1) // UNITS_NS[ttl_type]
@@ -110,7 +110,7 @@ def answer(can: bool, quota: int, ttl_type: int, ends_ns: int, now_ns: int) -> b
 
 
 def refusal(request: Request) -> bytes:
-    """The answer to a request that nothing could be done for."""
+    """Return the answer to a request that could not be carried out."""
     if request[0] == INSERT:
         return _answer(0, 0, request[2], 0)
     return NOT_THERE if request[0] == QUERY else NO

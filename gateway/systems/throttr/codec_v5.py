@@ -4,7 +4,7 @@ Counters and buffers have values of 1, 2, 4 or 8 bytes. The listener reads reque
 writes answers (`Answers5`); the store writes requests about counters and reads the answers
 (`AnswerStream`). Both use the same layouts.
 
-Sizes of N bytes are those of the whole listener; numbers are little-endian::
+N is the size of values of the whole listener; numbers are little-endian::
 
     INSERT 01 | quota N | ttl_type 1 | ttl N | klen 1 | key              -> 00 or 01
     QUERY  02 | klen 1 | key                      -> 00, or 01 | quota N | ttl_type 1 | ttl N
@@ -15,10 +15,10 @@ Sizes of N bytes are those of the whole listener; numbers are little-endian::
     ttl_type 1 ns, 2 us, 3 ms, 4 s, 5 min, 6 h; attribute 0 quota, 1 ttl;
     change 0 patch, 1 increase, 2 decrease
 
-Read from the v5 paper and the servers 4.0.12 to 4.0.17; where these differ, as 4.0.14 does.
-Different on purpose: a type that is not one of these six is answered by 00 and the end of the
-connection, where Throttr falls silent; numbers end at their greatest value instead of beginning
-anew at 0; the ttl of a change is in the record's own unit, minutes and hours too.
+Sources: the v5 paper and the servers 4.0.12 to 4.0.17; where these differ, 4.0.14. Deliberate
+differences: the answer to an unknown type is 00 and the end of the connection, where Throttr stops
+answering; numbers stop at their greatest value instead of wrapping to 0; the ttl of a change is in
+the record's own unit, including minutes and hours.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from gateway.systems.throttr.codec import (
 
 SECONDS: Final = 4
 UNITS_NS: Final = (0, 1, 10**3, 10**6, NS_PER_SECOND, 60 * NS_PER_SECOND, 3600 * NS_PER_SECOND)
-"""Nanoseconds of each unit, by its code."""
+"""Nanoseconds per unit, by its code."""
 UNITS: Final = (SECONDS, 1, 2, 3, 4, 5, 6, *[SECONDS] * 249)
-"""The unit that each code stands for: whatever is none means seconds."""
+"""The unit of each code; unknown codes mean seconds."""
 SIZES: Final = (8, 16, 32, 64)
-"""Bits of a value; a server is built for one of them, and the wire does not tell which."""
+"""Bits of a value; a server is built for one of them, and the protocol does not show which."""
 USUAL_SIZE: Final = 16
 """The default size of a server."""
 MAX_KEY: Final = 255
@@ -56,7 +56,7 @@ REFUSED: Final = 0
 
 
 class _Layouts(NamedTuple):
-    """What follows the first byte of each message, as `struct` writes it; keys come after it."""
+    """The layout of each message after its first byte, for `struct`; the key follows it."""
 
     insert: str
     update: str
@@ -86,7 +86,7 @@ class Parser5(Parser):
 
     Args:
         size: bits of a value.
-        max_message: bytes of a request; one that says it is longer ends the connection.
+        max_message: most bytes of a request; a longer one ends the connection.
         malformed: as for `Parser`.
     """
 
@@ -103,8 +103,8 @@ class Parser5(Parser):
         self._set = Struct(f"<x{layouts.set}")
 
     def take(self, limit: int) -> list[Request]:  # noqa: C901, PLR0912, PLR0915
-        """The next complete requests; one that cannot be is the last."""
-        # One pass over locals: each call per request would cost a tenth of all.
+        """Return the next complete requests; a malformed one is the last."""
+        # One pass over locals: a call per request would cost a tenth of the time.
         buffer, at = self._buffer, self._at
         end = len(buffer)
         insert_size, update_size = self._insert.size, self._update.size
@@ -163,7 +163,7 @@ class Parser5(Parser):
         return requests
 
     def _end(self, kind: str, requests: list[Request]) -> None:
-        """End the connection: it is not known where the next request begins."""
+        """End the connection: where the next request begins is unknown."""
         self._malformed(kind)
         requests.append((NOTHING, b"", 0, 0, 0, 0, None))
         self.is_ended = True
@@ -171,7 +171,7 @@ class Parser5(Parser):
 
 
 class Answers5:
-    """What is answered of records, wherever they are.
+    """Writes the answers about records.
 
     Args:
         size: bits of a value.
@@ -185,11 +185,11 @@ class Answers5:
         self._get = Struct(f"<B{_LAYOUTS[size].buffer}").pack
 
     def query(self, quota: int, unit: int, ends_ns: int, now_ns: int) -> bytes:
-        """A counter that has not expired."""
+        """Return the answer about a counter that has not expired."""
         return self._query(1, quota, unit, self._ttl(unit, ends_ns, now_ns))
 
     def get(self, value: bytes, unit: int, ends_ns: int, now_ns: int) -> bytes:
-        """A buffer that has not expired."""
+        """Return the answer about a buffer that has not expired."""
         return self._get(1, unit, self._ttl(unit, ends_ns, now_ns), len(value)) + value
 
     def _ttl(self, unit: int, ends_ns: int, now_ns: int) -> int:
@@ -220,9 +220,9 @@ class Ttl(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """A counter as `QUERY` tells it: what is left, and for how long.
+    """The answer to `QUERY`: what is left of a counter, and for how long.
 
-    The time is rounded down: it is less than a unit more.
+    The time is rounded down by less than one unit.
     """
 
     quota: int
@@ -230,23 +230,23 @@ class Counter(NamedTuple):
 
 
 Answer = int | Counter
-"""A status, or what a `QUERY` tells; `REFUSED` if it has nothing to tell."""
+"""A status, or the counter of a `QUERY`; `REFUSED` if there is no counter."""
 
 
 class ThrottrRequest(NamedTuple):
-    """What is asked, and whether it is a `QUERY`, whose answer is longer."""
+    """The bytes of a request, and whether it is a `QUERY`, whose answer is longer."""
 
     data: bytes
     is_query: bool = False
 
 
 def largest(size: int) -> int:
-    """The largest number of so many bits."""
+    """Return the largest number of so many bits."""
     return (1 << size) - 1
 
 
 def ttl_of(period_us: int, size: int) -> Ttl | None:
-    """A period in the finest unit in which it is a whole number that fits; None if none does.
+    """Return a period in the finest unit in which it is a whole number that fits, or None.
 
     Nanoseconds are left out: limits are no finer than microseconds.
     """
@@ -262,12 +262,12 @@ _UPDATES: Final = {size: Struct(f"<B{_LAYOUTS[size].update}").pack for size in S
 
 
 def insert(size: int, quota: int, ttl: Ttl, key: bytes) -> bytes:
-    """Return the request to make a counter if there is none; the answer is a status."""
+    """Return the request to create a counter if there is none; the answer is a status."""
     return _INSERTS[size](INSERT, quota, ttl.unit, ttl.value, len(key)) + key
 
 
 def query(key: bytes) -> bytes:
-    """Return the request to see a counter; the answer is `REFUSED`, or `OK` and a `Counter`."""
+    """Return the request to read a counter; the answer is `REFUSED`, or `OK` and a `Counter`."""
     return bytes((QUERY, len(key))) + key
 
 
@@ -276,10 +276,10 @@ def update(size: int, attribute: int, change: int, value: int, key: bytes) -> by
 
     Args:
         size: bits of a number.
-        attribute: `QUOTA`, or `TTL` in the unit that the counter was made with.
+        attribute: `QUOTA`, or `TTL` in the unit that the counter was created with.
         change: `PATCH`, `INCREASE` or `DECREASE`; the last is refused if less is left.
-        value: to what, or by how much.
-        key: of which counter.
+        value: the new value, or the difference.
+        key: the counter.
     """
     return _UPDATES[size](UPDATE, attribute, change, value, len(key)) + key
 
@@ -290,7 +290,7 @@ def purge(key: bytes) -> bytes:
 
 
 class AnswerStream:
-    """Answers out of a stream of bytes, in the order of asking.
+    """Splits a stream of bytes into answers, in the order of the requests.
 
     Args:
         size: bits of a number.
@@ -306,21 +306,21 @@ class AnswerStream:
         return len(self._data)
 
     def feed(self, data: bytes) -> None:
-        """More has come."""
+        """Add received bytes."""
         self._data += data
 
     def read(self, is_query: Sequence[bool], answers: list[Answer]) -> bool:
-        """Go on with the answers to some requests, as far as they are there.
+        """Add the answers to some requests, as far as they have arrived.
 
         Args:
-            is_query: for each request whether it is a `QUERY`.
-            answers: those that were there before; the next ones are added.
+            is_query: for each request, whether it is a `QUERY`.
+            answers: the earlier answers to these requests; the next ones are added.
 
         Returns:
-            Whether all of them are there.
+            Whether all of them have arrived.
 
         Raises:
-            ValueError: no Throttr server of this size answers so.
+            ValueError: no Throttr server of this size sends such an answer.
         """
         data, length = self._data, self._counter.size
         at, end = 0, len(data)

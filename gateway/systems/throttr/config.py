@@ -1,9 +1,9 @@
-"""A listener that is a Throttr server.
+"""The configuration of a Throttr listener.
 
     throttr: v2
     throttr: { version: v5, size: 32, max_records: 200000 }
 
-What its clients keep in it are their own records, and no limits of this configuration.
+Its clients keep records of their own in it; the limits of the configuration do not apply to them.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from gateway.config.values.types import Duration, Positive, Size, WholeNumber, p
 from gateway.systems.throttr.codec_v5 import SIZES, USUAL_SIZE
 
 SHORTEST_MAX: Final = 1024
-"""Bytes of a message that any version may have."""
+"""Bytes of a message that every version must accept."""
 SMALLEST: Final = 1024
-"""Bytes that any counter takes at most."""
+"""The most bytes that a counter takes."""
 
 
 class ThrottrConfig(Model):
-    """Which version is spoken, and how much clients may ask for."""
+    """The version of the protocol, and its bounds."""
 
     version: Literal["v2", "v5"] = Field(
-        description="The version of the protocol that clients speak; it cannot be told from what "
-        "they say. v2 is that of the servers 2.x, v5 that of 4.x.",
+        description="The clients' version of the protocol, which messages do not show: v2 "
+        "for servers 2.x, v5 for servers 4.x.",
     )
     size: WholeNumber | None = Field(
         None,
-        description="Bits of a quota, a ttl and a buffer's length in v5: 8, 16, 32 or 64, as the "
-        "clients have it; 16 if left out.",
+        description="Bits of a quota, a ttl and a buffer's length in v5: 8, 16, 32 or 64, as in "
+        "the clients; by default 16.",
         json_schema_extra={"enum": [*SIZES, None]},
     )
     max_records: Positive = Field(
-        1_000_000, description="How many records are kept in memory; further ones are refused."
+        1_000_000, description="The most records in memory; further ones are refused."
     )
     max_memory: Size = Field(
-        256 * 1024 * 1024, description="How much memory they may take, likewise."
+        256 * 1024 * 1024, description="The most memory for records; further ones are refused."
     )
     max_message: Size = Field(
         128 * 1024,
-        description="The longest message; one that says it is longer ends its connection.",
+        description="The longest message; a longer one ends its connection.",
     )
     max_connections: Positive = Field(
-        1024, description="How many clients may be connected; further ones are turned away."
+        1024, description="The most connected clients; further ones are refused."
     )
     message_timeout: Duration = Field(
         10 * US,
@@ -81,18 +81,18 @@ class ThrottrConfig(Model):
     @model_validator(mode="after")
     def _check_version(self) -> ThrottrConfig:
         if self.version == "v2" and self.size is not None:
-            message = "values of Throttr v2 have 64 bits, and no other size"
+            message = "values of Throttr v2 always have 64 bits"
             raise problem(message, "leave it out, or version: v5", under=("size",))
         return self
 
     @property
     def bits(self) -> int:
-        """Bits of a value; 64 for version 2, which has no other."""
+        """Bits of a value; always 64 in version 2."""
         return 64 if self.version == "v2" else self.size or USUAL_SIZE
 
 
 def long_form(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:  # noqa: ARG001
-    """A listener's own part, where it is only the version as a mapping; it has no limits."""
+    """Return a listener's part as a mapping, if it is only the version; it has no limits."""
     if isinstance(data, str):
         return {"version": data}, []
     return (dict(data) if isinstance(data, Mapping) else data), []

@@ -1,4 +1,4 @@
-"""What a Throttr listener will do, in sentences."""
+"""A Throttr listener in sentences."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gateway.config.values.units import format_duration, format_size
 
 
 def explain_throttr(listener: FrontendConfig) -> Iterator[str]:
-    """Which protocol is spoken, and what bounds there are."""
+    """Yield the version of the protocol, and its bounds."""
     settings = listener.throttr
     if settings is None:
         return
     size = "" if settings.version == "v2" else f", with values of {settings.bits} bits"
-    yield f"They speak {settings.version}{size}, and keep records of their own in the store."
+    yield f"Clients use {settings.version}{size}, and keep their own records in the store."
     yield (
-        f"Where the store is memory, {settings.max_records:,} records of"
-        f" {format_size(settings.max_memory)} together have room; further ones are refused."
+        f"In memory, there is room for {settings.max_records:,} records with a total of"
+        f" {format_size(settings.max_memory)}; further ones are refused."
     )
     yield (
-        f"{settings.max_connections:,} clients may be connected; a message may take"
+        f"At most {settings.max_connections:,} clients may connect; a message may take"
         f" {format_duration(settings.message_timeout)} to arrive."
     )

@@ -1,7 +1,7 @@
 """A listener for the clients of Throttr, version 2 or 5: a server of records that expire.
 
 Records are in memory, or in the Redis of the configuration's store, shared by all gateways that
-use it. They have nothing to do with this gateway's own limits.
+use it. They are independent of this gateway's limits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
 )
-"""Clients may be silent for as long as they like. Those that are gone without a word, as machines
-without power are, would keep their places for good: these are found out in two minutes."""
+"""Clients may be idle for any time. Keepalive probes find clients that vanished without closing the
+connection, such as machines that lost power, within two minutes."""
 LONGEST_LOOK_S: Final = 0.5
 SHORTEST_LOOK_S: Final = 0.01
 
@@ -53,14 +53,14 @@ class ThrottrFrontend:
 
     Args:
         address: where to listen.
-        mode: of a Unix socket's file; None for what the umask says.
-        config: which version is spoken, and how much clients may ask for.
-        book: where records are.
+        mode: of a Unix socket's file; None for the default of the umask.
+        config: the version of the protocol, and its bounds.
+        book: keeps the records.
         metrics: counters.
         sharing: of its address.
 
     Attributes:
-        book, metrics, connections, watched, is_draining: see `Surroundings`.
+        book, metrics, connections, watched, is_draining: see `ConnectionContext`.
     """
 
     def __init__(
@@ -89,17 +89,17 @@ class ThrottrFrontend:
 
     @property
     def address(self) -> Address | UnixAddress:
-        """Where it listens."""
+        """The address that it listens on."""
         return self._address
 
     @property
     def is_full(self) -> bool:
-        """Whether no more clients are taken."""
+        """Whether new clients are refused."""
         return len(self.connections) >= self._config.max_connections
 
     def parser(self) -> Parser:
-        """Reads what a new client says."""
-        malformed = self.not_understood
+        """Return a parser for a new client."""
+        malformed = self.count_malformed
         if self._config.version == "v2":
             return Parser2(malformed)
         return Parser5(self._config.bits, self._config.max_message, malformed)
@@ -128,13 +128,13 @@ class ThrottrFrontend:
         address, sharing = self._address, self._sharing
         if isinstance(address, UnixAddress):
             one, self._file = await asyncio.to_thread(
-                bound_file, address, self._mode, sharing.elders, sharing.handover
+                bound_file, address, self._mode, sharing.predecessors, sharing.handover
             )
             return [one]
         found = await bound_everywhere(address, sharing)
         for one in found:
             for option in KEEPALIVE:
-                # What is accepted has the options of what listens.
+                # Accepted sockets inherit the options of the listening one.
                 one.setsockopt(*option)
         return found
 
@@ -151,11 +151,11 @@ class ThrottrFrontend:
 
     @property
     def under_way(self) -> int:
-        """How many requests wait for the book, or for their client to take answers."""
+        """How many requests wait for the book, or for their client to read answers."""
         return sum(connection.under_way for connection in self.connections)
 
     async def drain(self, seconds: float) -> int:
-        """Take no more, answer what has been read, and close; see `Frontend`."""
+        """Refuse new clients, answer what was read, and close; see `Frontend`."""
         self.is_draining = True
         await self._close()
         for connection in list(self.connections):
@@ -170,29 +170,29 @@ class ThrottrFrontend:
         return left
 
     def _are_gone(self) -> bool:
-        """Whether all clients are gone, those included that may be left now."""
+        """Return whether all clients are gone; close those that can be closed now."""
         for connection in list(self.connections):
-            connection.close_if_heard()
+            connection.close_when_acknowledged()
         return not self.connections
 
-    def not_understood(self, kind: str) -> None:
-        """Count what is no request, and say once what it may be."""
+    def count_malformed(self, kind: str) -> None:
+        """Count a malformed request, and log its likely cause once."""
         self.metrics.malformed[kind] += 1
         if self._is_warned:
             return
         self._is_warned = True
         config = self._config
-        spoken = f"v5 with values of {config.bits} bits" if config.version == "v5" else "v2"
+        versions = f"v5 with values of {config.bits} bits" if config.version == "v5" else "v2"
         log.warning(
-            "%s: a client said what is no request of Throttr %s (%s); its version or size may be "
-            "another; more of these are only counted",
+            "%s: a client sent a malformed request of Throttr %s (%s); its version or size may "
+            "differ; further ones are only counted",
             self._address,
-            spoken,
+            versions,
             kind,
         )
 
     def _look(self) -> None:
-        """End what has begun and takes too long."""
+        """End connections whose time limit has passed."""
         loop = asyncio.get_running_loop()
         since = loop.time() - self._timeout_s
         for connection in [each for each in self.watched if each.since <= since]:
@@ -202,21 +202,21 @@ class ThrottrFrontend:
 
 
 def make_throttr(
-    name: str, listener: FrontendConfig, ground: FrontendContext, clock: Clock = monotonic_ns
+    name: str, listener: FrontendConfig, context: FrontendContext, clock: Clock = monotonic_ns
 ) -> ThrottrFrontend:
-    """The server that a listener describes; see `MakeFrontend`.
+    """Return the server of a listener; see `MakeFrontend`.
 
     `clock` gives nanoseconds, for records in memory.
     """
     config = listener.throttr
     assert config is not None, "it is a listener of this kind"
-    metrics = ground.metrics.frontend(name)
-    if not capabilities_of(ground.config.store.url).is_shared:
+    metrics = context.metrics.frontend(name)
+    if not capabilities_of(context.config.store.url).is_shared:
         book: RecordStore = _in_memory(config, metrics, clock)
     else:
-        book = _in_redis(name, config, ground.config, metrics)
+        book = _in_redis(name, config, context.config, metrics)
     address, mode = listener.address, listener.mode
-    return ThrottrFrontend(address, mode, config, book, metrics, ground.sharing)
+    return ThrottrFrontend(address, mode, config, book, metrics, context.sharing)
 
 
 def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:
@@ -229,10 +229,12 @@ def _in_redis(
     name: str, config: ThrottrConfig, whole: GatewayConfig, metrics: FrontendMetrics
 ) -> SharedBook:
     from gateway.stores.redis.records import open_records
-    from gateway.stores.redis.records_codec import RecordCodec, Words2, Words5
+    from gateway.stores.redis.records_codec import RecordCodec, RecordCodec2, RecordCodec5
 
     domain, store = whole.domain, whole.store
-    words: RecordCodec = Words2(domain) if config.version == "v2" else Words5(domain, config.bits)
+    words: RecordCodec = (
+        RecordCodec2(domain) if config.version == "v2" else RecordCodec5(domain, config.bits)
+    )
     return SharedBook(
         open_records(store.url, words, deadline_us=store.deadline),
         refusal if config.version == "v2" else _no,
@@ -244,5 +246,5 @@ def _in_redis(
 
 
 def _no(request: Request) -> bytes:  # noqa: ARG001
-    """The refusal of version 5, whatever was asked."""
+    """Return the refusal of version 5, which is the same for every request."""
     return NO

@@ -30,7 +30,7 @@ from gateway.systems.throttr.records import SHARD_MASK, Record, Records
 
 
 class Memory2:
-    """Does what requests say.
+    """Carries out requests.
 
     Args:
         records: the records.
@@ -47,12 +47,12 @@ class Memory2:
         self.counts = [0] * (2 * len(OPERATIONS))
 
     def answer(self, requests: Sequence[Request], now_ns: int, room: int) -> list[bytes]:
-        """Answer requests, one after the other.
+        """Carry out requests in order, and return their answers.
 
         Args:
             requests: as `Parser2` takes them.
-            now_ns: the present.
-            room: of no concern here: no answer is long.
+            now_ns: the current time.
+            room: not used: all answers are short.
 
         Returns:
             The answers of all requests.
@@ -94,7 +94,7 @@ class Memory2:
         return answers
 
     def _create(self, request: Request, now_ns: int) -> tuple[bool, bytes]:
-        """The first INSERT on a record; whether it may consume, and the answer."""
+        """Create a record; return whether it may consume, and the answer."""
         _, key, unit, _, quota, ttl, usage = request
         can = quota >= usage
         if can:

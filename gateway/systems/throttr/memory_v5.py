@@ -26,7 +26,7 @@ from gateway.systems.throttr.records import ENDS, SHARD_MASK, UNIT, VALUE, Recor
 
 
 class Memory5:
-    """Does what requests say.
+    """Carries out requests.
 
     Args:
         records: the records.
@@ -45,16 +45,16 @@ class Memory5:
         self.counts = [0] * (2 * len(OPERATIONS))
 
     def answer(self, requests: Sequence[Request], now_ns: int, room: int) -> list[bytes]:  # noqa: C901, PLR0912
-        """Answer requests, one after the other.
+        """Carry out requests in order, and return their answers.
 
         Args:
             requests: as `Parser5` takes them.
-            now_ns: the present.
-            room: how many bytes of buffers may be in the answers; the one that goes beyond it is
-                the last.
+            now_ns: the current time.
+            room: how many bytes of buffers the answers may have; the answer that exceeds it is the
+                last.
 
         Returns:
-            The answers of all requests, or of as many from the first on as there is room for.
+            The answers to all requests, or to the first ones, as many as there is room for.
         """
         dicts, counts = self._records.dicts, self.counts
         query, greatest = self._answers.query, self._answers.greatest
@@ -106,7 +106,7 @@ class Memory5:
     def _add(
         self, key: bytes, code: int, ttl: int, quota: int, value: bytes | None, now_ns: int
     ) -> bool:
-        """A new record; one that has expired already is not kept. Whether there was room."""
+        """Add a record, unless it has expired already; return whether there was room."""
         unit = UNITS[code]
         ends_ns = now_ns + ttl * UNITS_NS[unit]
         if not ttl:

@@ -1,8 +1,8 @@
-"""One connection to a Throttr server: requests go out as they come, answers are matched in order.
+"""One connection to a Throttr server: requests are sent as they come, answers matched in order.
 
-A caller that gives up leaves its place in the queue, so its answer is read and thrown away and
-can never be taken for another's. An answer has no length of its own: what it is an answer to
-tells how long it is. So one byte that does not fit ends the connection.
+A caller that gives up keeps its place in the queue, so its answer is read, discarded, and never
+mistaken for another's. An answer does not state its length, which follows from its request. So a
+single unexpected byte ends the connection.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from gateway.systems.throttr.store_url import ThrottrAddress
 
 CONNECT_TIMEOUT_S: Final = 2.0
 MAX_UNANSWERED: Final = 32_768
-"""Requests without an answer; more would only pile up memory and be too late."""
+"""The most requests without an answer; more would only use memory and be too late."""
 MAX_UNSENT: Final = 8 << 20
-"""Bytes that may wait for a server that does not read."""
+"""The most bytes that may wait for a server that does not read."""
 
 _HELLO_QUOTA: Final = 90
 _HELLO_TTL: Final = Ttl(4, 5)
 
 
-class _Call:
-    """Requests that travel together."""
+class _SentRequests:
+    """Requests that were sent together."""
 
     __slots__ = ("answers", "future", "is_query", "since_us")
 
@@ -55,14 +55,14 @@ class _Call:
 
 
 class ThrottrPipe(Pipelining):
-    """Requests out, answers in, matched in order.
+    """Sends requests, and matches answers to them in order.
 
     Args:
         size: bits of a number.
         clock: for the age of unanswered calls.
 
     Attributes:
-        size: likewise.
+        size: bits of a number.
         lost: done when the connection has ended.
     """
 
@@ -71,19 +71,19 @@ class ThrottrPipe(Pipelining):
         self.size = size
         self._clock = clock
         self._reader = AnswerStream(size)
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[_SentRequests] = deque()
         self._unanswered = 0
 
     @property
     def oldest_us(self) -> int:
-        """For how long the oldest call is without its answers."""
+        """How long the oldest call has waited for its answers."""
         return self._clock() - self._calls[0].since_us if self._calls else 0
 
     def call(self, requests: Sequence[ThrottrRequest]) -> asyncio.Future[list[Answer]]:
         """Send requests, at least one, in one write; the future gets their answers in order.
 
         Raises:
-            StoreUnavailable: too much is unanswered, or the connection is gone.
+            StoreUnavailable: too many requests are unanswered, or the connection is lost.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -92,7 +92,9 @@ class ThrottrPipe(Pipelining):
         if is_full or transport.get_write_buffer_size() > MAX_UNSENT:
             raise StoreUnavailable("too many calls are unanswered", "backlog")
         future: asyncio.Future[list[Answer]] = self.lost.get_loop().create_future()
-        self._calls.append(_Call([each.is_query for each in requests], future, self._clock()))
+        self._calls.append(
+            _SentRequests([each.is_query for each in requests], future, self._clock())
+        )
         self._unanswered += len(requests)
         transport.write(b"".join([each.data for each in requests]))
         return future
@@ -121,10 +123,10 @@ class ThrottrPipe(Pipelining):
 
 
 async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> ThrottrPipe:
-    """Connect, and see that a Throttr server of that size answers.
+    """Connect, and check that a Throttr server of that size answers.
 
     Raises:
-        StoreUnavailable: no usable connection came about.
+        StoreUnavailable: connecting failed, or the server is not usable.
     """
     loop = asyncio.get_running_loop()
     pipe = ThrottrPipe(address.size, clock)
@@ -137,7 +139,7 @@ async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> 
     except (TimeoutError, StoreError) as error:
         pipe.close()
         if is_connected:
-            raise _stranger(address) from error
+            raise _not_throttr_error(address) from error
         raise StoreUnavailable(f"{address} does not answer", "connect") from error
     except OSError as error:
         pipe.close()
@@ -150,14 +152,14 @@ async def open_pipe(address: ThrottrAddress, *, clock: Clock = monotonic_us) -> 
 
 
 async def _greet(pipe: ThrottrPipe) -> None:
-    """Make a counter and look at it: neither version nor size are said on the wire.
+    """Create a counter and query it: the protocol states neither version nor size.
 
-    It is purged when the look has been answered: a server reads what it tells out of the counter
-    when it writes, and of one that was purged in the same read it tells what is in that memory by
-    then.
+    The counter is purged only after the query is answered: the server reads its fields when it
+    writes the answer, and after a purge in the same read it would send whatever is in that memory
+    by then.
 
     Raises:
-        StoreError: that is not what came back.
+        StoreError: the answer is not the expected one.
     """
     size, key = pipe.size, b"hello\0" + secrets.token_bytes(8)
     none, inserted, counter = await pipe.call(
@@ -180,6 +182,6 @@ def _is_hello(counter: Counter) -> bool:
     return counter.quota == _HELLO_QUOTA and unit == _HELLO_TTL.unit and value <= _HELLO_TTL.value
 
 
-def _stranger(address: ThrottrAddress) -> StoreUnavailable:
+def _not_throttr_error(address: ThrottrAddress) -> StoreUnavailable:
     message = f"{address.host}:{address.port} does not answer as Throttr 5 with numbers of"
     return StoreUnavailable(f"{message} {address.size} bits does", "handshake")

@@ -1,8 +1,8 @@
-"""Throttr's records in memory: bounded in number and in bytes, and gone when their time is over.
+"""Throttr's records in memory, bounded in number and bytes, removed when they expire.
 
-Records lie in many small dictionaries, each with a heap of when its records expire, so that
-neither growing nor tidying up takes long at once. New records are refused when there is no room,
-after those that have expired made theirs: a record that counts is never pushed out.
+Records are in many small dictionaries, each with a heap of expiry times, so that neither growth
+nor cleaning takes long at a time. If there is no room after expired records are removed, new
+records are refused: a live record is never evicted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 Record = tuple[int, int, int, int, bytes | None]
 """Quota; when it expires (ns of the caller's clock); the code of its unit of time; when it may be
-forgotten, which is then or later; and the value of a buffer, None for a counter. A plain tuple of
+removed, which is then or later; and the value of a buffer, None for a counter. A plain tuple of
 such values costs the garbage collector nothing."""
 
 QUOTA: Final = 0
@@ -25,29 +25,29 @@ VALUE: Final = 4
 SHARDS: Final = 256
 SHARD_MASK: Final = SHARDS - 1
 SLACK: Final = 64
-"""How many entries of a heap may stand for nothing in any case, before it is made anew."""
+"""How many obsolete entries a heap may always have before it is rebuilt."""
 RECORD_BYTES: Final = 480
-"""What a record takes beside its key and value, at most: its tuple and numbers, and its places in
-a dictionary, in a heap and among those that linger."""
+"""The most bytes of a record besides its key and value: its tuple and numbers, and its entries in a
+dictionary, a heap and the set of lingering records."""
 LOOKS_FOR_ROOM: Final = 256
-"""How many entries are looked at for the room of one record: some hundred microseconds."""
+"""How many entries are checked to make room for one record: some hundred microseconds."""
 NEVER: Final = 1 << 200
-"""Later than any record expires that matters."""
+"""Later than any real expiry time."""
 
 
-class _Shard:
+class _RecordShard:
     """Some of the records.
 
     Args:
         records: the dictionary.
-        waste: how many entries of the heap may stand for nothing, for each record. It differs from
-            shard to shard, or all heaps would be made anew at nearly the same time.
+        waste: how many obsolete entries the heap may have per record. It differs from shard to
+            shard, or all heaps would be rebuilt at nearly the same time.
 
     Attributes:
         records: by key.
-        heap: when each expires, or earlier; entries may stand for nothing any more. Only records
-            that linger are not in it.
-        lingering: keys of those that have expired and are not forgotten yet, the oldest first.
+        heap: when each expires, or earlier, with some obsolete entries. Lingering records are not
+            in it.
+        lingering: keys of records that have expired and are not removed yet, the oldest first.
     """
 
     __slots__ = ("_waste", "heap", "lingering", "records")
@@ -72,10 +72,10 @@ class _Shard:
             heapify(heap)
 
     def due(self, now_ns: int, looks: int) -> tuple[bytes | None, int]:
-        """The key of a record that has expired and does not linger, if there is one.
+        """Find a record that has expired and does not linger.
 
         Returns:
-            It, and how many more entries may be looked at of `looks`.
+            Its key or None, and how many of `looks` are left.
         """
         heap = self.heap
         while looks and heap and heap[0][0] <= now_ns:
@@ -94,16 +94,16 @@ class Records:
     """Records by key.
 
     The hot path reads `dicts[hash(key) & SHARD_MASK]` itself, and may put another record there
-    in place of one of the same size that expires no later; all else is done by the methods.
+    in place of one of the same size that expires no later; the methods do everything else.
 
     Args:
-        max_records: how many there may be.
-        max_bytes: how many bytes they may take, by an estimate that is rather too high.
+        max_records: the most records.
+        max_bytes: the most bytes, by an estimate that is rather too high.
 
     Attributes:
         dicts: the dictionaries.
-        count: how many records there are, those included that have expired.
-        used_bytes: what they take.
+        count: how many records there are, including expired ones.
+        used_bytes: the estimate of their size.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class Records:
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._shards = [
-            _Shard(records, 0.5 + place / SHARDS) for place, records in enumerate(self.dicts)
+            _RecordShard(records, 0.5 + place / SHARDS) for place, records in enumerate(self.dicts)
         ]
         self._soonest_ns = NEVER
         self._hand = 0
@@ -136,11 +136,11 @@ class Records:
         return f"<Records {self.count} in {self.used_bytes} bytes>"
 
     def get(self, key: bytes) -> Record | None:
-        """The record of a key, which may have expired."""
+        """Return the record of a key, which may have expired."""
         return self.dicts[hash(key) & SHARD_MASK].get(key)
 
     def put(self, key: bytes, record: Record, now_ns: int) -> bool:
-        """Keep a record under a key that has none, or one that has expired.
+        """Add a record for a key that has none, or an expired one.
 
         Returns:
             Whether there was room.
@@ -158,16 +158,16 @@ class Records:
         return True
 
     def change(self, key: bytes, record: Record) -> None:
-        """Put a record of the same size in place of the one that is there."""
+        """Replace a record by one of the same size."""
         shard = self._shards[hash(key) & SHARD_MASK]
         is_sooner = record[ENDS] < shard.records[key][ENDS]
         shard.records[key] = record
-        # One that expires later is found at its old time, and put off then.
+        # One that expires later is found at its old time, and rescheduled then.
         if is_sooner or key in shard.lingering:
             self._schedule(shard, key, record)
 
     def remove(self, key: bytes) -> None:
-        """Forget the record of a key, which is there."""
+        """Remove the record of a key, which exists."""
         shard = self._shards[hash(key) & SHARD_MASK]
         record = shard.records.pop(key)
         shard.lingering.pop(key, None)
@@ -175,11 +175,11 @@ class Records:
         self.used_bytes -= _size(key, record)
 
     def sweep(self, now_ns: int, looks: int) -> bool:
-        """Forget what may be forgotten.
+        """Remove records that may be removed.
 
         Args:
-            now_ns: the present.
-            looks: at how many entries, at most.
+            now_ns: the current time.
+            looks: the most entries to check.
 
         Returns:
             Whether there may be more to do.
@@ -205,7 +205,7 @@ class Records:
             self._hand = (self._hand + 1) & SHARD_MASK
         return False
 
-    def _schedule(self, shard: _Shard, key: bytes, record: Record) -> None:
+    def _schedule(self, shard: _RecordShard, key: bytes, record: Record) -> None:
         shard.schedule(key, record[ENDS])
         if record[ENDS] < self._soonest_ns:
             self._soonest_ns = record[ENDS]
@@ -214,7 +214,7 @@ class Records:
         return self.count < self._max_records and self.used_bytes + size <= self._max_bytes
 
     def _make_room(self, size: int, now_ns: int) -> bool:
-        """Forget records that have expired until there is room."""
+        """Remove expired records until there is room; return whether there is."""
         if size > self._max_bytes or now_ns < self._soonest_ns:
             return False
         looks = LOOKS_FOR_ROOM
@@ -229,7 +229,7 @@ class Records:
                 if self._has_room(size):
                     return True
         if looks:
-            # All there is was seen, and none has expired.
+            # Everything was checked, and nothing has expired.
             heaps = [shard.heap for shard in self._shards if shard.heap]
             self._soonest_ns = min((heap[0][0] for heap in heaps), default=NEVER)
         return False

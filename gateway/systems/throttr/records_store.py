@@ -1,8 +1,8 @@
-"""Where a Throttr listener's records are, as its connections see it.
+"""The records of a Throttr listener, as its connections see them.
 
-A book is given requests and tells their answers: records in memory at once, those in Redis when
-they have come. Requests of one connection are given one batch after the other, so their order is
-that of asking wherever the records are.
+A book receives requests and reports their answers: immediately for records in memory, and when
+Redis has answered for records there. A connection passes one batch after the other, so its
+requests are carried out in order in both cases.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from gateway.systems.throttr.codec import GET, NO, OPERATIONS, Request
 from gateway.systems.throttr.records import Records
 
 if TYPE_CHECKING:
-    # Records in memory need no library of Redis.
+    # Records in memory do not need the Redis client.
     from gateway.stores.redis.records import SharedRecords
 
 log = logging.getLogger(__name__)
 
 ROOM: Final = 256 * 1024
-"""Bytes of buffers that are read out at a time for one connection."""
+"""Bytes of buffers that one connection reads at a time."""
 SWEEP_S: Final = 1.0
-"""How often records that have expired are looked for, and"""
+"""Seconds between two sweeps for expired records."""
 SWEEP_LOOKS: Final = 1000
-"""how many at a time: about a millisecond."""
+"""Entries checked in one sweep: about a millisecond."""
 SOON_S: Final = 0.01
 QUIET_US: Final = 10 * US
-"""Between two lines of the log about requests that were refused for want of an answer."""
+"""The least time between two log lines about requests that were refused without an answer."""
 START_S: Final = 1.0
-"""How long the start waits for Redis: the first requests would be refused."""
+"""How long the start waits for Redis, so that the first requests are not refused."""
 BATCH: Final = 256
-"""Requests in one call of the script, about: as long as others of that Redis have to wait."""
+"""About how many requests one call of the script has; other users of that Redis wait for it."""
 GOT_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of buffers that one connection may be waiting for,"""
+"""Bytes of buffers that one connection may wait for."""
 ALL_GOT_BYTES: Final = 32 * 1024 * 1024
-"""and all together: few bytes ask for many, and Redis keeps them all until they are sent."""
+"""The same for all connections: a short request can ask for much, which Redis keeps until sent."""
 FAILURES: Final = 3
-"""Calls in a row that may fail before Redis is left alone."""
+"""Failed calls in a row after which the circuit breaker opens."""
 OPEN_US: Final = US // 4
 LONGEST_OPEN_US: Final = US
-"""For how long it is then, at first and when it has been away for long."""
+"""The longest time for which the breaker stays open."""
 
 Answered = Callable[[Sequence[bytes]], None]
-"""Is told the answers, of all requests or of as many from the first on as there was room for."""
+"""Receives the answers: to all requests, or to the first ones, as many as there was room for."""
 
 
 class RecordStore(Protocol):
-    """Does what requests say.
+    """Carries out requests.
 
     Attributes:
         limit: how many requests one call may have.
@@ -65,36 +65,36 @@ class RecordStore(Protocol):
     limit: int
 
     async def start(self) -> None:
-        """Begin; to be called inside a running event loop."""
+        """Start; call this in a running event loop."""
 
     async def aclose(self) -> None:
-        """Let go of everything; nothing may be asked afterwards."""
+        """Release everything; no requests may follow."""
 
     def answer(self, requests: Sequence[Request], answered: Answered) -> None:
-        """Do what requests say, in order, and tell the answers now or later."""
+        """Carry out requests in order, and pass the answers on, now or later."""
 
 
 class Memory(Protocol):
-    """Requests of one version on records in memory."""
+    """Carries out requests of one version on records in memory."""
 
     counts: list[int]
 
     def answer(self, requests: Sequence[Request], now_ns: int, room: int) -> list[bytes]:
-        """Answer requests, one after the other."""
+        """Carry out requests in order, and return their answers."""
 
 
 class MemoryBook:
     """A `RecordStore` in this process.
 
     Args:
-        memory: does what requests say.
+        memory: carries out requests.
         records: its records.
         metrics: counters of the listener.
         clock: nanoseconds that never run backwards.
     """
 
     limit = 1024
-    """A millisecond or two, after which it is another connection's turn."""
+    """Takes a millisecond or two; then it is another connection's turn."""
 
     def __init__(
         self,
@@ -111,16 +111,16 @@ class MemoryBook:
         metrics.refresh = self._refresh_metrics
 
     async def start(self) -> None:
-        """Look for what has expired from time to time."""
+        """Start the regular sweeps for expired records."""
         self._sweep()
 
     async def aclose(self) -> None:
-        """Look no more."""
+        """Stop the sweeps."""
         if self._timer is not None:
             self._timer.cancel()
 
     def answer(self, requests: Sequence[Request], answered: Answered) -> None:
-        """Do what requests say and tell the answers at once; see `RecordStore`."""
+        """Carry out requests, and pass the answers on immediately; see `RecordStore`."""
         answered(self._memory.answer(requests, self._clock(), ROOM))
 
     def _sweep(self) -> None:
@@ -143,17 +143,17 @@ class _Submitted(NamedTuple):
 class SharedBook:
     """A `RecordStore` in Redis, which several gateways may share.
 
-    All requests of one turn of the event loop travel together. What Redis does not answer in time
-    is refused, and after some failures in a row everything is, but for a batch now and then that
-    finds out whether it is back.
+    All requests of one turn of the event loop are sent together. Requests that Redis does not
+    answer in time are refused. After several failures in a row, all are refused, except for a batch
+    now and then that checks whether Redis is back.
 
     Args:
         records: the records.
-        refusal: the answer to a request that nothing could be done for.
+        refusal: returns the answer to a request that could not be carried out.
         name: of the listener, for the log.
         metrics: counters of the listener.
         deadline_us: how long one batch may take.
-        longest: bytes of the longest buffer that can be asked for.
+        longest: most bytes of a buffer.
         clock: this process's time.
     """
 
@@ -188,19 +188,19 @@ class SharedBook:
         metrics.refresh = lambda: show_counts(metrics, self._counts)
 
     async def start(self) -> None:
-        """Connect, and give it a moment."""
+        """Connect, and wait a moment for that."""
         await self._records.start()
         await becomes(lambda: self._records.is_ready, START_S)
 
     async def aclose(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         await self._tasks.finish(self._deadline_s)
         await self._records.aclose()
 
     def answer(self, requests: Sequence[Request], answered: Answered) -> None:
         """Send requests at the end of this turn of the loop; see `RecordStore`.
 
-        Those for buffers wait until there is room for these, in the order of asking.
+        Requests for buffers wait, in order, until there is room for them.
         """
         submitted = self._no_more_than_fit(requests, answered)
         if submitted.gets:
@@ -210,7 +210,7 @@ class SharedBook:
             self._submit(submitted)
 
     def _no_more_than_fit(self, requests: Sequence[Request], answered: Answered) -> _Submitted:
-        """The first of some requests, up to as many buffers as may be waited for at a time."""
+        """Return the first of these requests, as many as the bound on buffers admits."""
         gets = 0
         for place, request in enumerate(requests):
             if request[0] == GET:
@@ -220,7 +220,7 @@ class SharedBook:
         return _Submitted(requests, gets, answered)
 
     def _let_go(self) -> None:
-        """Send what was held back, as far as there is room for it now."""
+        """Send requests that were held back, as far as there is room now."""
         while self._held and self._held[0].gets <= self._gets_left:
             submitted = self._held.popleft()
             self._gets_left -= submitted.gets
@@ -259,7 +259,7 @@ class SharedBook:
             submitted.answered(told)
 
     async def _ask_records(self, requests: Sequence[Request]) -> Sequence[bytes | None]:
-        """The answers; None of those that there are none for."""
+        """Return the answers; None for requests without one."""
         if not self._breaker.allow(self._clock()):
             return [None] * len(requests)
         try:
@@ -267,7 +267,7 @@ class SharedBook:
                 answers = await self._records.answer(requests)
         except StoreError as error:
             self._breaker.failure(self._clock())
-            self._tell_of(error, len(requests))
+            self._log_refused(error, len(requests))
             return [None] * len(requests)
         self._breaker.success(self._clock())
         if self._is_lost and self._breaker.state is BreakerState.CLOSED:
@@ -275,8 +275,8 @@ class SharedBook:
             log.warning("the records of %s are there again", self._name)
         return answers
 
-    def _tell_of(self, error: StoreError, refused: int) -> None:
-        """Say that clients were refused: they cannot tell it from a quota that is used up."""
+    def _log_refused(self, error: StoreError, refused: int) -> None:
+        """Log that clients were refused: to them it looks like a quota that is used up."""
         now_us = self._clock()
         is_lost = self._breaker.state is BreakerState.OPEN
         if is_lost and not self._is_lost:
@@ -303,9 +303,9 @@ class SharedBook:
 
 
 def show_counts(metrics: FrontendMetrics, counts: Sequence[int]) -> None:
-    """Show how often each operation was answered by no and by yes."""
+    """Copy the counts of refused and admitted operations into the metrics."""
     for code, name in enumerate(OPERATIONS):
         for place, answer in enumerate(("no", "yes")):
-            # What is no request is counted as such.
+            # Malformed requests are counted elsewhere.
             if code and counts[2 * code + place]:
                 metrics.answers[name, answer] = counts[2 * code + place]

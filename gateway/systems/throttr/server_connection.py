@@ -1,4 +1,4 @@
-"""A connection to a Throttr server that many callers share, and that mends itself."""
+"""A connection to a Throttr server that many callers share, and that reconnects by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ThrottrServerConnection(ReconnectingConnection[ThrottrPipe]):
     """Keeps one `ThrottrPipe` open.
 
     Args:
-        address: where the server is.
+        address: of the server.
         clock: this process's time.
     """
 
@@ -29,7 +29,7 @@ class ThrottrServerConnection(ReconnectingConnection[ThrottrPipe]):
         pipe = await open_pipe(self._address, clock=self._clock)
         try:
             with self._used(pipe):
-                # A future of the pipe's own: it must not be cancelled with this task.
+                # The future belongs to the pipe: it must not be cancelled with this task.
                 await asyncio.wait((pipe.lost,))
         finally:
             pipe.close()

@@ -1,8 +1,8 @@
-"""From asks to what a Throttr server is told, and from its answers to verdicts, without I/O.
+"""Turns asks into requests to a Throttr server, and its answers into verdicts, without I/O.
 
-A limit of an ask is three requests in a row: make the counter if there is none, take the cost
-unless less is left, and look. The first begins a window with the first request that comes, so
-windows differ from key to key, and they are as long as the limit said when they began.
+A limit of an ask is three requests in a row: create the counter if there is none, take the cost
+unless less is left, and query the counter. A window begins with the first request of a key, so
+windows differ from key to key, and their length is the limit's when they began.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gateway.systems.throttr.codec_v5 import (
 T = TypeVar("T")
 
 ATTEMPTS: Final = 3
-"""How often a limit is asked for whose windows end before they can be taken of."""
+"""How often a limit is retried whose windows end before a cost can be taken from them."""
 
 
 class BucketNames:
@@ -51,13 +51,13 @@ class BucketNames:
         self._domain = domain.encode()
 
     def name(self, limit: Limit, key: str) -> bytes:
-        """What a limit's key is kept under; what is too long for that, under a digest."""
+        """Return the key on the server of a limit's key; a digest if it is too long."""
         scope = limit.scope.encode("utf-8", "surrogatepass")
         identity = key.encode("utf-8", "surrogatepass")
         name = b"%b\0%b\0%b" % (self._domain, scope, identity)
         if len(name) <= MAX_KEY:
             return name
-        # Here, since few keys are so long.
+        # Imported here, because few keys are so long.
         from hashlib import blake2b
 
         return b"%b\1%b" % (self._domain, blake2b(name, digest_size=32).digest())
@@ -69,12 +69,11 @@ class Spend:
     Attributes:
         limit: the limit.
         name: its key.
-        cost: what is taken; 0 to look only.
+        cost: what is taken; 0 to query only.
         is_spent: whether it was taken.
-        counter: how the counter stood afterwards; None if there was none.
-        ends_us: when the window ends at the earliest, by the clock of whoever asked; 0 if
-            nobody knows.
-        is_stuck: whether there was no counter and none was made: the server is full.
+        counter: the counter afterwards; None if there was none.
+        ends_us: when the window ends at the earliest, by the caller's clock; 0 if unknown.
+        is_stuck: whether there was no counter and none was created: the server is full.
     """
 
     __slots__ = ("cost", "counter", "ends_us", "is_spent", "is_stuck", "limit", "name")
@@ -90,22 +89,22 @@ class Spend:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether it was refused for a reason that is over: the window ended meanwhile."""
+        """Whether the refusal is out of date: the window has ended in the meantime."""
         if self.is_spent or not self.cost:
             return False
         return self.counter is None or self.counter.quota >= self.cost
 
     def refuses(self, cost: int) -> bool:
-        """Whether less than a cost is left, of a limit that could have it."""
+        """Return whether less than a cost is left, of a limit that could have it."""
         counter = self.counter
         return counter is not None and counter.quota < cost <= self.limit.count
 
     def increase(self, size: int, cost: int) -> ThrottrRequest:
-        """What gives back so much."""
+        """Return the request that gives back so much."""
         return ThrottrRequest(update(size, QUOTA, INCREASE, cost, self.name))
 
     def requests(self, size: int) -> list[ThrottrRequest]:
-        """What the server is told."""
+        """Return the requests to the server."""
         look = ThrottrRequest(query(self.name), is_query=True)
         if not self.cost:
             return [look]
@@ -114,7 +113,7 @@ class Spend:
         return [ThrottrRequest(make), ThrottrRequest(take), look]
 
     def answered(self, answers: Sequence[Answer], sent_us: int) -> None:
-        """What the server said to that; it was told no earlier than `sent_us`."""
+        """Process the server's answers; the requests were sent no earlier than `sent_us`."""
         look = answers[-1]
         self.counter = look if isinstance(look, Counter) else None
         if self.counter is not None:
@@ -126,7 +125,7 @@ class Spend:
                 self.ends_us = sent_us + self.limit.period_us
 
     def decision(self, cost: int) -> Decision:
-        """What is said of it.
+        """Return the decision.
 
         Args:
             cost: of the whole ask, which may be more than any window holds.
@@ -135,13 +134,13 @@ class Spend:
         remaining, reset_us = limit.count, 0
         if counter is not None:
             remaining = min(counter.quota, limit.count)
-            # What the server says is rounded down, and a moment too early is refused again.
+            # The server rounds down, and a client that is a moment too early is refused again.
             reset_us = min(counter.ttl.us + counter.ttl.step_us, limit.period_us)
         retry_after_us = 0
         if cost > limit.count:
             retry_after_us = NEVER
         elif self.is_unsure:
-            # Windows end sooner than they can be asked for: none is known to have room.
+            # Windows end before a cost can be taken: none is known to have room.
             retry_after_us = reset_us = limit.period_us
         elif cost and not self.is_spent and (self.cost or remaining < cost):
             retry_after_us = reset_us
@@ -152,11 +151,10 @@ class Spend:
 
 
 class SpendingPlan:
-    """What one ask comes to.
+    """The steps of one ask.
 
-    An ask of several limits looks first, and takes only if all of them have room: otherwise
-    somebody who is over one limit could keep the others taken for moments, and give them back,
-    as often as there are requests.
+    An ask of several limits queries first, and takes only if all of them have room: otherwise a
+    client that is over one limit could, with every request, occupy the others for a moment.
 
     Args:
         ask: the ask.
@@ -174,17 +172,17 @@ class SpendingPlan:
         ]
 
     def looks(self) -> list[Spend]:
-        """What is to be looked at first."""
+        """Limits to query first."""
         return self._spends if len(self._spends) > 1 and self._ask.cost else []
 
     def takes(self) -> list[Spend]:
-        """What is to be taken next, or again; nothing if the verdict is known."""
+        """Limits to take from next, or again; none if the verdict is known."""
         spends, cost = self._spends, self._ask.cost
         if not self._is_new:
             return [spend for spend in spends if spend.is_unsure]
         self._is_new = False
         for spend in spends:
-            # What can never pass looks only: it takes nothing that would have to be given back.
+            # A cost that can never pass only queries, so nothing has to be given back.
             if cost > spend.limit.count:
                 return spends
         for spend in spends:
@@ -200,15 +198,15 @@ class SpendingPlan:
         return any(spend.is_stuck for spend in self._spends)
 
     def verdict(self) -> Verdict:
-        """What is said of the ask."""
+        """Return the verdict."""
         return combine(tuple(spend.decision(self._ask.cost) for spend in self._spends))
 
-    def amends(self, size: int, surely_us: int) -> list[ThrottrRequest]:
-        """What puts a refusal right: what it took is given back, what it is to take is taken.
+    def corrections(self, size: int, surely_us: int) -> list[ThrottrRequest]:
+        """Return the requests that correct a refusal: give back what it took, take what it must.
 
         Args:
             size: bits of a number.
-            surely_us: windows that may end before this moment are left alone: what would be given
+            surely_us: windows that may end before this moment are left alone, because a cost given
                 back to one could be counted in the next.
         """
         requests = []
@@ -223,18 +221,18 @@ class SpendingPlan:
 
 
 Dialogue = Generator[Sequence[ThrottrRequest], tuple[Sequence[Answer], int], T]
-"""What the server is told, write by write; each is answered by the answers and the moment before
-which it was not told, in microseconds."""
+"""The requests of one write after the other; each is resumed with the answers and a moment before
+which the write was not sent, in microseconds."""
 
 
-class Talk:
-    """What is said to a server of one size, on behalf of one domain.
+class ServerDialogue:
+    """The dialogues with a server of one size, for one domain.
 
     Args:
         domain: the namespace of a deployment.
         size: bits of a number.
-        margin_us: how long before a window ends nothing is given back to it any more.
-        clock: the time that windows are reckoned in.
+        margin_us: how long before its end nothing is given back to a window.
+        clock: the time for the ends of windows.
     """
 
     def __init__(self, domain: str, size: int, margin_us: int, clock: Clock) -> None:
@@ -247,8 +245,8 @@ class Talk:
         """Decide on a batch.
 
         Raises:
-            StoreUnavailable: the server makes no new counters.
-            StoreError: it cannot keep one of the limits.
+            StoreUnavailable: the server creates no new counters.
+            StoreError: it does not support one of the limits.
         """
         plans = [SpendingPlan(ask, self._names) for ask in asks]
         looks = [spend for plan in plans for spend in plan.looks()]
@@ -262,22 +260,22 @@ class Talk:
         is_full = any(plan.is_stuck for plan in plans)
         verdicts = [plan.verdict() for plan in plans]
         surely_us = self._clock() + self._margin_us
-        amends = [
+        corrections = [
             request
             for plan, verdict in zip(plans, verdicts, strict=True)
             if is_full or not verdict.allowed
-            for request in plan.amends(self._size, surely_us)
+            for request in plan.corrections(self._size, surely_us)
         ]
-        if amends:
-            yield amends
+        if corrections:
+            yield corrections
         if is_full:
             raise StoreUnavailable("the store makes no new counters", "full")
         return verdicts
 
     def give_back(self, ask: Ask, verdict: Verdict) -> Dialogue[None]:
-        """Return what an ask was given.
+        """Give back what an ask took.
 
-        Only to the windows that it was taken from, and never more than there was.
+        Only to the windows that it was taken from, and never more than it took.
         """
         surely_us = self._clock() + self._margin_us
         looks: list[Spend] = []
@@ -292,7 +290,7 @@ class Talk:
         requests = []
         for look, receipt in zip(looks, receipts, strict=True):
             counter = look.counter
-            # One that ends later by more than estimates may differ began after this was taken.
+            # A window that ends later by more than the estimates may differ began after this.
             if counter and look.ends_us <= receipt + counter.ttl.step_us + self._margin_us:
                 room = look.limit.count - counter.quota
                 if room > 0:
@@ -301,7 +299,7 @@ class Talk:
             yield requests
 
     def _ask(self, spends: Sequence[Spend]) -> Dialogue[None]:
-        """Have these taken, or looked at, in one write."""
+        """Take from these, or query them, in one write."""
         asked = [spend.requests(self._size) for spend in spends]
         answers, sent_us = yield [request for each in asked for request in each]
         at = 0
@@ -312,10 +310,10 @@ class Talk:
 
 @lru_cache(maxsize=4096)
 def _ttl(limit: Limit, size: int) -> Ttl:
-    """How long a window of a limit is, in a unit of the server's.
+    """Return the length of a window of a limit, in a unit of the server.
 
     Raises:
-        StoreError: no such server can keep the limit; `sluice check` says so before.
+        StoreError: the server does not support the limit; `sluice check` reports this earlier.
     """
     ttl = ttl_of(limit.period_us, size)
     is_window = limit.algorithm == "fixed_window" and not limit.calendar

@@ -27,7 +27,7 @@ _OPTIONS: Final[dict[str, Option]] = {"size": whole_number(max(SIZES), pattern="
 
 
 class ThrottrAddress(NamedTuple):
-    """One server: where it is, and the bits of its numbers."""
+    """One server: its address, and the bits of its numbers."""
 
     host: str
     port: int
@@ -78,7 +78,7 @@ THROTTR: Final = ThrottrUrls()
 
 
 def size_of(said: str | None) -> int:
-    """Return the bits of a server's numbers, as a URL's option says them."""
+    """Return the bits of a server's numbers from the option of a URL."""
     return int(said or USUAL_SIZE)
 
 

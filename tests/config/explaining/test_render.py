@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.base.errors import Problem
-from gateway.config.explaining.render import render, summarise
+from gateway.config.explaining.render import render
 
 
 def test_a_problem_has_its_line_a_caret_and_a_hint() -> None:
@@ -35,10 +35,3 @@ def test_nothing_that_a_terminal_would_obey_is_printed() -> None:
     problem = Problem("f", 1, 1, "\x1b[2J", "\x1b]0;x\x07", "\u202e", "\x9b31m")
 
     assert render([problem]).replace("\n", "").isprintable()
-
-
-def test_counts_are_summed_up() -> None:
-    """With the right number of the noun, and nothing for nothing."""
-    assert summarise(1, 2) == "1 problem, 2 warnings"
-    assert summarise(2) == "2 problems"
-    assert summarise(0) == ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock
 from gateway.limiter.decider import Outcome
-from gateway.limiter.local.eventual import MAX_KEYS, MAX_LOOKS, EventualState
+from gateway.limiter.local.eventual import MAX_KEYS, MAX_PROBES, EventualState
 from gateway.limiter.local.eventual_state import FULLY_KNOWN
 from gateway.limiter.local.reporting import REPORTS_A_CALL
 from gateway.limiter.reports import MAX_PIECES
@@ -156,7 +156,7 @@ def test_memory_is_bounded() -> None:
     book = EventualState(lambda: 0, lambda: 0)
     for number in range(MAX_KEYS + 10):
         book.decide(TEN, str(number), OFTEN, 1)
-    assert len(book.looks(2 * MAX_KEYS)) == MAX_LOOKS
+    assert len(book.take_probes(2 * MAX_KEYS)) == MAX_PROBES
     book.gather(OFTEN.interval_us)
     assert not book.is_due(OFTEN.interval_us)
     reports = book.reports(OFTEN.interval_us, 100)

@@ -486,12 +486,12 @@ async def test_more_leases_than_a_connection_has_room_for_are_returned(
     metrics = StoreMetrics()
 
     def store() -> RedisStore:
-        return RedisStore(redis_server.url, domain="many", deadline_us=2 * SECOND_US)
+        return RedisStore(redis_server.url, domain="many", deadline_us=20 * SECOND_US)
 
     gateway_store = store()
     decider = Decider(
         gateway_store,
-        deadline_us=2 * SECOND_US,
+        deadline_us=20 * SECOND_US,
         share=1,
         max_waiting=1,
         metrics=metrics,

@@ -146,7 +146,7 @@ def test_a_failure_hurries_the_next_lookup() -> None:
             name = named(resolver, every_s)
             await name.ready()
             for _ in range(20):
-                name.hurry()
+                name.refresh_soon()
                 await asyncio.sleep(0.1)
             await asyncio.sleep(20)
             name.close()
@@ -285,7 +285,7 @@ async def test_connections_are_spread_and_retired(port: int) -> None:
         # A connection that cannot be made is a reason to look the name up again.
         named_by_pool = pool._named
         assert named_by_pool is not None
-        named_by_pool.hurry()
+        named_by_pool.refresh_soon()
         await until(lambda: len(resolver.asked) > 1)
         await until(lambda: not connections[0].is_open)
         assert [one.is_open for one in connections] == [False, True, True, True]

@@ -224,10 +224,10 @@ async def test_bounds_of_the_line_that_refuse_are_told(caplog: pytest.LogCapture
         pool.give_back(connection)
         pool.close()
     busy = f"requests to {pool.name} are answered 503: max_pending (1) is reached"
-    late = f"requests to {pool.name} are answered 503: none of max_connections (1) came free"
+    late = f"requests to {pool.name} are answered 503: none of max_connections (1) became free"
     assert caplog.messages == [
         busy,
-        f"{late} in time (timeouts.queue, or timeouts.total for all tries)",
+        f"{late} in time (timeouts.queue, or timeouts.total for all attempts)",
         f"{busy}: 3 more since the last message",
     ]
 

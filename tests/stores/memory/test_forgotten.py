@@ -365,5 +365,5 @@ def test_it_is_told_that_new_keys_have_less_left(caplog: pytest.LogCaptureFixtur
     assert decision.remaining < 99
     clock.advance(us=60 * SECOND_US)
     store.decide_now(Ask(limit, ("newer",), 1, 0))
-    assert "or will be sooner, for what other keys used" in caplog.text
+    assert "or will be sooner, because of other keys" in caplog.text
     assert store.memory["login"].refused == 0

@@ -359,7 +359,7 @@ async def test_rows_that_mean_nothing_are_told_once(
     assert caplog.messages == [
         f"row 500 of throttlex_policy is ignored: the type 'LEAKY' is not one of {kinds}",
         "row 501 of throttlex_policy is ignored: a capacity of -5 is negative",
-        "row 502 of throttlex_policy is ignored: its key is no text",
+        "row 502 of throttlex_policy is ignored: its key is not text",
     ]
 
 

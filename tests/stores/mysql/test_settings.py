@@ -352,7 +352,7 @@ async def test_tables_that_hold_no_limit_are_found_out(
     ("settings", "why"),
     [
         ("max_allowed_packet=1024", "max_allowed_packet is 1024"),
-        ("init_connect='SET timestamp=1'", "its time stands still"),
+        ("init_connect='SET timestamp=1'", "its time is fixed"),
         ("enforce_storage_engine=MyISAM", "NO_ENGINE_SUBSTITUTION"),
     ],
 )

@@ -14,7 +14,13 @@ from typing import Any, Final
 import redis
 from hypothesis import strategies as st
 
-from gateway.stores.redis.records_codec import RecordCodec, Words2, Words5, decode, encode
+from gateway.stores.redis.records_codec import (
+    RecordCodec,
+    RecordCodec2,
+    RecordCodec5,
+    decode,
+    encode,
+)
 from gateway.systems.throttr.codec import Parser
 from gateway.systems.throttr.codec_v2 import Parser2
 from gateway.systems.throttr.codec_v5 import Parser5
@@ -65,7 +71,7 @@ def check(scripted: Scripted, ends: dict[bytes, int], now_ns: int) -> None:
 
 def check_version_2(client: redis.Redis, data: st.DataObject) -> None:
     """Any requests of version 2, at any time."""
-    scripted, model = Scripted(client, Words2("test"), Parser2()), Model2()
+    scripted, model = Scripted(client, RecordCodec2("test"), Parser2()), Model2()
 
     def ends() -> dict[bytes, int]:
         return {
@@ -78,7 +84,10 @@ def check_version_2(client: redis.Redis, data: st.DataObject) -> None:
 
 def check_version_5(client: redis.Redis, data: st.DataObject, size: int) -> None:
     """The same of version 5."""
-    scripted, model = Scripted(client, Words5("test", size), Parser5(size, 1 << 17)), Model5(size)
+    scripted, model = (
+        Scripted(client, RecordCodec5("test", size), Parser5(size, 1 << 17)),
+        Model5(size),
+    )
 
     def ends() -> dict[bytes, int]:
         return {key: kept[2] for key, kept in model.records.items()}

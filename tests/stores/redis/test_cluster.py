@@ -56,7 +56,7 @@ def own_cluster(tmp_path: Path) -> Iterator[ClusterServers]:
 @pytest.fixture
 async def make_store() -> AsyncIterator[MakeStore]:
     """Makes stores that are closed when the test is over."""
-    async with making(RedisClusterStore, domain="cluster", deadline_us=500_000) as make:
+    async with making(RedisClusterStore, domain="cluster", deadline_us=5_000_000) as make:
         yield make
 
 
@@ -146,9 +146,11 @@ async def test_what_is_taken_across_servers_can_be_given_back_and_renewed(
 
 
 async def test_a_caller_that_gives_up_leaves_nothing_taken_on_one_server_only(
-    cluster: ClusterServers, store: RedisClusterStore
+    own_cluster: ClusterServers, make_store: MakeStore
 ) -> None:
     """If one server hangs, what others took for the same ask is given back on leaving."""
+    cluster = own_cluster
+    store = await ready(make_store(cluster.url))
     first, second = cluster.primaries[:2]
     keys = (key_in(cluster.owner, first), key_in(cluster.owner, second))
     await decide(store, ask(LIMIT, keys[0]), ask(OTHER, keys[1]))

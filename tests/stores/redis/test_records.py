@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.base.errors import StoreReplyError, StoreTimeout
-from gateway.stores.redis.records_codec import Words2, Words5, decode, encode, record_key
+from gateway.stores.redis.records_codec import (
+    RecordCodec2,
+    RecordCodec5,
+    decode,
+    encode,
+    record_key,
+)
 from gateway.systems.throttr.codec_v2 import Parser2
 from gateway.systems.throttr.codec_v5 import Parser5
 from tests.servers import RedisServer
@@ -53,7 +59,7 @@ def test_version_5_in_redis_is_answered_as_its_model_says(
 
 def test_nanoseconds_of_many_years_are_exact(client: redis.Redis) -> None:
     """Beyond 2^53 of them, where a Lua number would no longer tell two apart."""
-    scripted = Scripted(client, Words5("test", 64), Parser5(64, 1 << 17))
+    scripted = Scripted(client, RecordCodec5("test", 64), Parser5(64, 1 << 17))
     years_us = 150 * 366 * 86_400 * 10**6
     ttl = years_us * 1000 + 1
     insert = b"\1" + (1).to_bytes(8, "little") + b"\1" + ttl.to_bytes(8, "little") + b"\1k"
@@ -66,7 +72,7 @@ def test_nanoseconds_of_many_years_are_exact(client: redis.Redis) -> None:
 
 def test_a_clock_that_goes_back_makes_records_live_longer(client: redis.Redis) -> None:
     """By as much; nothing is lost, and nothing fails."""
-    scripted = Scripted(client, Words5("test", 16), Parser5(16, 1 << 17))
+    scripted = Scripted(client, RecordCodec5("test", 16), Parser5(16, 1 << 17))
     assert scripted.say(bytes.fromhex("01 0700 01 e803 01 6b"), START_US) == b"\1"
     assert scripted.say(b"\2\1k", START_US - 3) == bytes.fromhex("01 0700 01 9f0f")
     assert scripted.say(bytes.fromhex("03 00 02 0700 01 6b"), START_US - 10**9) == b"\1"
@@ -76,7 +82,7 @@ def test_a_clock_that_goes_back_makes_records_live_longer(client: redis.Redis) -
 
 def test_a_batch_that_comes_too_late_does_nothing(client: redis.Redis) -> None:
     """What the server gets to when nobody waits any more is not done."""
-    scripted = Scripted(client, Words5("test", 16), Parser5(16, 1 << 17))
+    scripted = Scripted(client, RecordCodec5("test", 16), Parser5(16, 1 << 17))
     parser = Parser5(16, 1 << 17)
     parser.feed(bytes.fromhex("01 0700 04 3c00 01 6b"))
     requests = parser.take(1)
@@ -89,7 +95,7 @@ def test_a_batch_that_comes_too_late_does_nothing(client: redis.Redis) -> None:
 
 def test_what_others_left_under_a_key_is_as_good_as_nothing(client: redis.Redis) -> None:
     """Neither another type nor a string that is no state stops the requests that come with it."""
-    scripted = Scripted(client, Words5("test", 16), Parser5(16, 1 << 17))
+    scripted = Scripted(client, RecordCodec5("test", 16), Parser5(16, 1 << 17))
     scripted.client.rpush(record_key(scripted.words.prefix, b"k"), "x")
     scripted.client.set(record_key(scripted.words.prefix, b"l"), "x")
     said = bytes.fromhex("02 01 6b 02 01 6c 01 0700 04 3c00 01 6b 02 01 6b")
@@ -111,7 +117,7 @@ def test_a_state_of_5_that_can_be_nobodys_is_as_good_as_nothing(
     client: redis.Redis, place: int, value: float
 ) -> None:
     """Whatever it says, requests on other keys are answered in the same call."""
-    scripted = Scripted(client, Words5("test", 16), Parser5(16, 1 << 17))
+    scripted = Scripted(client, RecordCodec5("test", 16), Parser5(16, 1 << 17))
     kept = [*STATE5]
     kept[place] = value
     scripted.client.set(record_key(scripted.words.prefix, b"k"), pack("<BBdIdII", *kept) + b"x" * 9)
@@ -129,7 +135,7 @@ def test_a_state_of_2_that_can_be_nobodys_is_as_good_as_nothing(
     client: redis.Redis, place: int, value: float, more: bytes
 ) -> None:
     """Likewise."""
-    scripted = Scripted(client, Words2("test"), Parser2())
+    scripted = Scripted(client, RecordCodec2("test"), Parser2())
     kept: list[float] = [2, START_US, 60, 0.0, 1, 0, START_US]
     kept[place] = value
     key = record_key(scripted.words.prefix, b"\1\1ab")
@@ -149,16 +155,16 @@ def test_a_reply_that_is_none_is_an_error(reply: Any) -> None:
     parser = Parser5(16, 1 << 17)
     parser.feed(b"\2\1k")
     with pytest.raises(StoreReplyError):
-        decode(Words5("test", 16), parser.take(1), reply)
+        decode(RecordCodec5("test", 16), parser.take(1), reply)
 
 
 def test_keys_that_differ_stay_different() -> None:
     """Whatever bytes they have, and none is without a slot of its own."""
     keys = [b"", b"%", b"}", b"%7D", b"{}", b"k", b"k}", b"\xff\0"]
-    found = {record_key(Words5("test", 16).prefix, key) for key in keys}
+    found = {record_key(RecordCodec5("test", 16).prefix, key) for key in keys}
     assert len(found) == len(keys)
 
 
 def test_grace_is_as_long_in_redis_as_in_memory() -> None:
     """The scripts are told in microseconds."""
-    assert int(Words2.setting) * 1000 == GRACE
+    assert int(RecordCodec2.setting) * 1000 == GRACE

@@ -128,7 +128,7 @@ async def test_what_expired_unnoticed_is_forgotten() -> None:
         for _ in range(20):
             clock.advance(us=2_000)
             await store.decide([ask(short)] * (FIRST_LOOK // 4))
-        assert len(server._holdings) <= 2 * FIRST_LOOK
+        assert len(server._slots) <= 2 * FIRST_LOOK
         await store.aclose()
 
 

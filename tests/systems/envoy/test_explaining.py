@@ -6,8 +6,8 @@ from gateway.systems.envoy.explaining import MAX_RULES, explain_envoy_rls
 from tests.envoy_rls import config_of
 
 DEBITS = (
-    "A call in which all descriptors say what they cost tells what was used already: memory, Redis "
-    "and MySQL count it in any case, up to one limit more."
+    "A call in which all descriptors have a cost reports past usage: memory, Redis and MySQL count "
+    "it even above the limit, by at most the limit once more."
 )
 
 
@@ -36,18 +36,18 @@ def test_every_kind_of_rule_has_its_sentence() -> None:
         "  database=users is counted by policy shop/database=users.",
         (
             "  path=/v1/*,user=* is counted by policy shop/path=/v1/*,user=*, each path and user "
-            "by itself."
+            "separately."
         ),
-        "  path=/v2/*,user=* is counted by policy shop/path=/v2/*,user=*, each user by itself.",
+        "  path=/v2/*,user=* is counted by policy shop/path=/v2/*,user=*, each user separately.",
         (
-            "  path=/v3/* is counted by policy shop/path=/v3/*, all of them together, and let "
-            "through whatever comes of it."
+            "  path=/v3/* is counted by policy shop/path=/v3/*, all of them together, and "
+            "always admitted."
         ),
-        "  user=* is counted by policy shop/user=*, each user by itself.",
-        "  user=big is counted by policy shop/user=big; instead of usual where that matches too.",
+        "  user=* is counted by policy shop/user=*, each user separately.",
+        "  user=big is counted by policy shop/user=big; it replaces usual if that matches too.",
         "  user=friend is not limited.",
-        "  user=foe is refused always.",
-        "  user=test is over its limit always, but let through.",
+        "  user=foe is always refused.",
+        "  user=test is always over its limit, but admitted.",
         "  Others are not limited.",
     ]
 
@@ -57,16 +57,13 @@ def test_what_envoy_is_told_is_said() -> None:
     rule = "{ match: { a: x }, limit: 1/s }"
 
     assert _explain(rule)[-3:] == [
-        "A request is refused if one of its descriptors is over its limit; nothing is spent then.",
+        "A request is refused if one of its descriptors is over its limit; then no limit is spent.",
         DEBITS,
-        "A descriptor that brings a limit of its own is held to that.",
+        "A limit in a descriptor replaces that of the rule.",
     ]
     assert _explain(rule, "headers: envoy\nshadow: true\noverrides: off\ndebits: off")[-2:] == [
-        "Nothing is refused, but all is counted.",
-        (
-            "Envoy is told to say what is left in RateLimit-Limit, RateLimit-Remaining and "
-            "RateLimit-Reset."
-        ),
+        "Everything is counted, and nothing is refused.",
+        ("Envoy reports what is left in RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset."),
     ]
 
 

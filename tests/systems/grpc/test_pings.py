@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final
 
 from gateway.config.models.gateway import Address
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import Bounds, GrpcServer
 from tests.breaking import abort
 from tests.grpc_engine import port_of
@@ -67,7 +67,7 @@ class _Client:
 @asynccontextmanager
 async def _client(bounds: Bounds) -> AsyncIterator[_Client]:
     server = GrpcServer([], bounds)
-    port = port_of(await server.start(Door(Address("127.0.0.1", 0))))
+    port = port_of(await server.start(ServingOptions(Address("127.0.0.1", 0))))
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:

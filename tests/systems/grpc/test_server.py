@@ -29,7 +29,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 
 from gateway.config.models.gateway import Address
 from gateway.systems.grpc.calls import Context
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.protobuf import Messages
 from gateway.systems.grpc.reflection import MAX_STREAMS
 from gateway.systems.grpc.server import Bounds, GrpcServer, Service
@@ -76,7 +76,7 @@ async def _served(
 ) -> AsyncIterator[tuple[GrpcServer, int]]:
     described = Service("try.Echo", {"Say": say}, MESSAGES.files, ("echo",))
     server = GrpcServer([described], bounds or Bounds(), malformed, is_able)
-    port = port_of(await server.start(Door(Address("127.0.0.1", 0))))
+    port = port_of(await server.start(ServingOptions(Address("127.0.0.1", 0))))
     try:
         yield server, port
     finally:
@@ -159,7 +159,7 @@ async def test_a_port_that_is_taken_is_an_error_of_the_system() -> None:
         for host in ("127.0.0.1", "localhost", ""):
             server = GrpcServer([], Bounds())
             with pytest.raises(OSError, match="in use") as error:
-                await server.start(Door(Address(host, taken.getsockname()[1])))
+                await server.start(ServingOptions(Address(host, taken.getsockname()[1])))
             assert error.value.errno == errno.EADDRINUSE
             await server.drain(0)
 
@@ -169,14 +169,14 @@ async def test_two_servers_do_not_share_a_port() -> None:
     async with _served() as (_, port):
         other = GrpcServer([], Bounds())
         with pytest.raises(OSError, match="in use"):
-            await other.start(Door(Address("127.0.0.1", port)))
+            await other.start(ServingOptions(Address("127.0.0.1", port)))
         await other.drain(0)
 
 
 async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
     """As `:50051` means."""
     server = GrpcServer([Service("try.Echo", {"Say": _say}, MESSAGES.files)], Bounds())
-    port = port_of(await server.start(Door(Address("", 0))))
+    port = port_of(await server.start(ServingOptions(Address("", 0))))
     assert port
     async with _channel(port) as channel:
         assert await _unary(channel, SAY)(b"") == b"\x0a\x01!"
@@ -325,7 +325,9 @@ async def test_reflection_is_there_in_both_versions_and_ends_with_the_server(ver
 @pytest.mark.parametrize("asked", [0, 1])
 async def test_reflection_that_is_asked_nothing_ends(asked: int) -> None:
     """Before the first question or after it; or clients could keep all calls that there may be."""
-    async with _served(bounds=Bounds(request_us=50_000)) as (_, port), _channel(port) as channel:
+    # What is asked comes in this time.
+    bounds = Bounds(request_us=1_000_000)
+    async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
         call: Any = channel.stream_stream(REFLECTION)()
         for _ in range(asked):
             await call.write(b"\x3a\x01*")
@@ -412,7 +414,7 @@ def _is_refused(port: int) -> bool:
 async def test_the_end_waits_for_a_moment_in_which_no_call_begins() -> None:
     """Those that come in its first moments are answered and not cut off."""
     # As long as a busy machine may take to bring a call.
-    bounds = Bounds(quiet_us=400_000)
+    bounds = Bounds(quiet_us=2_000_000)
     async with _served(bounds=bounds) as (server, port), _channel(port) as channel:
         call = _unary(channel, SAY)
         await call(b"")
@@ -439,7 +441,8 @@ async def test_a_request_that_has_begun_and_never_comes_does_not_hold_up_the_end
 @pytest.mark.parametrize("method", [SAY, "/grpc.health.v1.Health/Check"])
 async def test_a_request_that_takes_too_long_to_come_is_refused(method: str) -> None:
     """Or clients could keep all calls that there may be; others are answered meanwhile."""
-    bounds = Bounds(request_us=50_000)
+    # The whole request comes in this time.
+    bounds = Bounds(request_us=1_000_000)
     async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
         begun: Any = channel.stream_unary(method)()
         assert await begun.code() is grpc.StatusCode.DEADLINE_EXCEEDED

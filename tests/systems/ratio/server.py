@@ -14,7 +14,7 @@ import grpc.aio
 from gateway.base.clock import Clock, wall_us
 from gateway.config.models.gateway import Address
 from gateway.systems.grpc.calls import Context
-from gateway.systems.grpc.ports import Door
+from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import Bounds, GrpcServer, Service
 from gateway.systems.ratio.messages import (
     MESSAGES,
@@ -27,6 +27,7 @@ from gateway.systems.ratio.messages import (
     write_code,
 )
 from tests.grpc_engine import port_of
+from tests.processes import free_port
 
 
 class RatioServer:
@@ -56,13 +57,14 @@ class RatioServer:
         self.instead: Callable[[Context], Awaitable[bytes]] | None = None
         self.served = asyncio.Event()
         self.is_serving = True
-        self.port = 0
+        # Not one that the system gives away: it is still free when the server starts again.
+        self.port = free_port()
 
     async def start(self, service: str = SERVICE) -> None:
         """Serve, on the same port as before if it was started before."""
         described = Service(service, {METHOD: self._answer}, MESSAGES.files)
         self._server = GrpcServer([described], Bounds(), is_able=lambda: self.is_serving)
-        door = Door(Address("127.0.0.1", self.port))
+        door = ServingOptions(Address("127.0.0.1", self.port))
         self.port = port_of(await self._server.start(door))
 
     async def stop(self) -> None:

@@ -110,7 +110,7 @@ def test_the_host_may_be_said(host: str, address: Address) -> None:
         ("RATIO_CONNECTION_TIMEOUT", "1s x", "'1s x' is not a duration"),
         ("RATIO_CONNECTION_TIMEOUT", "9999999h", "'9999999h' is not a duration"),
         ("RATIO_STORAGE", "redsi://x", "'redsi' is not a kind of store"),
-        ("RATIO_STORAGE", "throttr+v5://x", "a Throttr server does not count what it refuses"),
+        ("RATIO_STORAGE", "throttr+v5://x", "a Throttr server does not count refused requests"),
         ("RATIO_STORAGE", "redis://redis/0?ratio=x", "there is no policy 'x'"),
         ("RATIO_STORAGE", "inmemory://x", "the memory store has no address"),
         ("RATIO_LIMIT", "100", "'/' and a unit of time are missing; found nothing"),

@@ -12,7 +12,7 @@ from gateway.systems.smockron.codec import (
     MAX_INFO,
     Accounting,
     DelayUntil,
-    Malformed,
+    MalformedMessage,
     StatusMessage,
     read_accounting,
     read_control,
@@ -111,7 +111,7 @@ MALFORMED = [
 @pytest.mark.parametrize("frames", MALFORMED)
 def test_what_is_no_accounting_message(frames: list[bytes]) -> None:
     """Is said to be none."""
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         read_accounting(frames)
 
 
@@ -127,7 +127,7 @@ def test_what_is_no_accounting_message(frames: list[bytes]) -> None:
 )
 def test_what_is_no_control_message(frames: list[bytes]) -> None:
     """Is said to be none."""
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         read_control(frames)
 
 
@@ -155,12 +155,12 @@ def test_log_information_is_cut() -> None:
 @given(st.lists(st.binary(max_size=300), max_size=8))
 def test_any_frames_are_read_or_refused(frames: list[bytes]) -> None:
     """No bytes do anything else; names survive whatever they are made of."""
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedMessage):
         message = read_accounting(frames)
         assert read_accounting(write_accounting(message))._replace(info=b"") == message._replace(
             info=b""
         )
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedMessage):
         read_control(frames)
 
 

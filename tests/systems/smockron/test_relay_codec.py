@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.systems.smockron.codec import MAX_NAME, DelayUntil, Malformed
+from gateway.systems.smockron.codec import MAX_NAME, DelayUntil, MalformedMessage
 from gateway.systems.smockron.relay_codec import ORIGIN_BYTES, origin_of, read_relay, write_relay
 
 names = st.binary(max_size=MAX_NAME).map(lambda name: name.decode("utf-8", "surrogateescape"))
@@ -32,7 +32,7 @@ def test_what_is_cut_off_is_refused(
     whole = write_relay(origin, found)
     ends = {len(write_relay(origin, found[:count])) for count in range(len(found) + 1)}
     cut = data.draw(st.integers(0, len(whole) - 1).filter(lambda end: end not in ends))
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         read_relay(whole[:cut])
 
 
@@ -40,5 +40,5 @@ def test_what_is_cut_off_is_refused(
 def test_anything_is_read_or_refused(data: bytes) -> None:
     """And nothing else happens."""
     origin_of(data)
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedMessage):
         read_relay(data)

@@ -12,17 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.base.clock import monotonic_us, wall_us
 from gateway.config.checking.check import check_text
+from gateway.stores.redis.clocked_connection import ClockedConnection
 from gateway.stores.redis.records import RedisRecords, open_records
 from gateway.stores.redis.slots import slot_of_tag
 from gateway.systems.throttr.codec import GET, Request
+from gateway.systems.throttr.records_store import SharedBook
 from tests.conftest import StartGateway
 from tests.processes import free_port
 from tests.proxy.wire import make_gateway
 from tests.servers import ClusterServers, RedisServer, until
 from tests.systems.throttr.golden import GOLDEN, KEY2, read
 from tests.systems.throttr.models import Model5, requests5
-from tests.systems.throttr.running import INSERT, TAKE, Client, connected, running
+from tests.systems.throttr.running import INSERT, TAKE, Client, Run, connected, running
 from tests.systems.throttr.wire import START
 
 NAMES: Final = (
@@ -208,10 +211,7 @@ async def test_without_redis_every_request_is_refused_in_order(tmp_path: Path) -
     query = b"\2" + bytes.fromhex(KEY2)
     insert = bytes.fromhex("01 0500000000000000 0100000000000000 02 3c00000000000000") + query[1:]
     nothing = bytes.fromhex("00 0000000000000000 01 0000000000000000")
-    async with (
-        running("v2", store=redis.url, deadline="20ms") as run,
-        connected(run.port) as client,
-    ):
+    async with running("v2", store=redis.url) as run, connected(run.port) as client:
         assert (await client.ask(insert, 18))[0] == 1
         redis.kill()
         refused = bytes.fromhex("00 0000000000000000 02 0000000000000000") + nothing + b"\0\0"
@@ -230,6 +230,15 @@ async def test_without_redis_every_request_is_refused_in_order(tmp_path: Path) -
     redis.stop()
 
 
+def _lane_of(run: Run) -> ClockedConnection:
+    """The connection to Redis, with what is known of the server's clock."""
+    book = run.frontend.book
+    assert isinstance(book, SharedBook)
+    records = book._records
+    assert isinstance(records, RedisRecords)
+    return records._lane
+
+
 async def test_a_frozen_redis_stalls_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -237,15 +246,19 @@ async def test_a_frozen_redis_stalls_nobody(
     redis = RedisServer(tmp_path / "redis")
     redis.start()
     async with (
+        running("v5", store=redis.url) as patient,
         running("v5", store=redis.url, deadline="20ms") as run,
+        connected(patient.port) as other,
         connected(run.port) as client,
     ):
-        assert await client.ask(INSERT, 1) == b"\1"
+        assert await other.ask(INSERT, 1) == b"\1"
         redis.freeze()
         assert await client.ask(TAKE * 600, 600) == b"\0" * 600
         assert run.answers()["update", "unavailable"] == 600
         assert "requests to throttr were refused" in caplog.text
-        await asyncio.sleep(0.1)
+        # By the server's clock, as the listener knows it, it is too late for all of it.
+        late_us = _lane_of(run).not_after_us(monotonic_us())
+        await until(lambda: wall_us() > late_us)
         redis.thaw()
 
         async def quota() -> bytes:
@@ -314,10 +327,7 @@ async def test_a_full_redis_refuses_what_is_new_and_nothing_else(server: RedisSe
 async def test_a_listener_starts_without_its_redis(tmp_path: Path) -> None:
     """Whoever asks is refused until it is there."""
     redis = RedisServer(tmp_path / "redis")
-    async with (
-        running("v5", store=redis.url, deadline="20ms") as run,
-        connected(run.port) as client,
-    ):
+    async with running("v5", store=redis.url) as run, connected(run.port) as client:
         assert await client.ask(INSERT, 1) == b"\0"
         redis.start()
         async with asyncio.timeout(20):

@@ -26,7 +26,7 @@ from gateway.systems.throttr.codec_v5 import (
 )
 from gateway.systems.throttr.memory_v5 import Memory5
 from gateway.systems.throttr.records import Records
-from gateway.systems.throttr.spending import BucketNames, Dialogue, Talk
+from gateway.systems.throttr.spending import BucketNames, Dialogue, ServerDialogue
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Server:
         self.clock = ManualClock(SECOND_US)
         self.size = size
         self.writes = 0
-        self.talk = Talk("test", size, MARGIN_US, self.clock)
+        self.talk = ServerDialogue("test", size, MARGIN_US, self.clock)
         self._latency_us = latency_us
         self._memory = Memory5(Records(max_records, 1 << 20), size)
 

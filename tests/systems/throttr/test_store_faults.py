@@ -200,7 +200,7 @@ async def test_a_gateway_that_was_killed_is_counted_no_more(
     first, second = [await ready(make_store(server.url, **options)) for _ in range(2)]
     await until(lambda: first.gateways == second.gateways == 2)
     # As if it were killed: what `aclose` does, but for the word to the server.
-    await second._heart._beating.end()
+    await second._heartbeat._beating.end()
     await until(lambda: first.gateways == 1)
 
 
@@ -257,7 +257,7 @@ async def test_an_answer_that_is_none(
         # No beat: nothing but the decision is said on the connection.
         store = make_store(rude.url, heartbeat_s=60)
         await store.start()
-        await store._heart._beating.end()
+        await store._heartbeat._beating.end()
         await until(lambda: store.is_ready)
         before = rude.connections
         results = await asyncio.gather(

@@ -28,7 +28,7 @@ class Ejection:
         # After this many doublings any configured duration exceeds the longest.
         return min(self.duration_us << min(earlier, 40), self.max_duration_us)
 
-    def most(self, targets: int) -> int:
+    def max_ejected(self, targets: int) -> int:
         """Return how many of the targets may be ejected at a time: at least one, never all."""
         share = targets * self.max_parts // self.whole
         return min(max(1, share), targets - 1)

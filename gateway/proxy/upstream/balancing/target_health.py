@@ -37,7 +37,7 @@ class Change(NamedTuple):
     for_us: int = 0
 
 
-class _Target:
+class _TargetState:
     """The state of one target."""
 
     __slots__ = (
@@ -95,10 +95,10 @@ class TargetHealth:
         *,
         is_panic_allowed: bool = True,
     ) -> None:
-        self._targets = [_Target(candidate) for candidate in candidates]
+        self._targets = [_TargetState(candidate) for candidate in candidates]
         # An only target is never ejected: there is no better one.
         self._ejection = ejection if len(candidates) > 1 else None
-        self._most = ejection.most(len(candidates)) if ejection is not None else 0
+        self._most = ejection.max_ejected(len(candidates)) if ejection is not None else 0
         self._ejected = 0
         self._slow_start_us = slow_start_us
         self._is_panic_allowed = is_panic_allowed
@@ -116,7 +116,7 @@ class TargetHealth:
     @property
     def is_panic(self) -> bool:
         """Return whether all targets are left out."""
-        return not any(_is_well(target) for target in self._targets)
+        return not any(_is_usable(target) for target in self._targets)
 
     def refresh(self, now_us: int) -> list[Change]:
         """End ejections whose time is over, and raise the weights of targets that came back."""
@@ -125,7 +125,7 @@ class TargetHealth:
             if target.until_us and target.until_us <= now_us:
                 self._end_ejection(target, now_us)
                 changes.append(Change(target.candidate.index, "returned"))
-        self._settle(now_us)
+        self._recompute(now_us)
         return changes
 
     def succeeded(self, index: int, now_us: int) -> None:
@@ -137,7 +137,7 @@ class TargetHealth:
         if target.earlier and now_us - target.returned_us >= target.last_us:
             target.earlier = 0
 
-    def is_spotless(self, index: int) -> bool:
+    def has_no_failures(self, index: int) -> bool:
         """Return whether a success would change nothing."""
         target = self._targets[index]
         return not target.failures and not target.earlier
@@ -150,13 +150,13 @@ class TargetHealth:
         target.failures += 1
         if target.failures < ejection.failures or self._ejected >= self._most:
             return []
-        if not any(_is_well(other) for other in self._targets if other is not target):
+        if not any(_is_usable(other) for other in self._targets if other is not target):
             return []
         target.last_us = ejection.length_us(target.earlier)
         target.earlier += 1
         target.until_us = now_us + target.last_us
         self._ejected += 1
-        self._settle(now_us)
+        self._recompute(now_us)
         return [Change(index, "ejected", target.last_us)]
 
     def checked(self, index: int, now_us: int, *, is_healthy: bool) -> list[Change]:
@@ -171,10 +171,10 @@ class TargetHealth:
                 self._end_ejection(target, now_us)
                 target.failures = 0
             self._begin(target, now_us)
-        self._settle(now_us)
+        self._recompute(now_us)
         return [Change(index, "healthy" if is_healthy else "unhealthy")]
 
-    def _end_ejection(self, target: _Target, now_us: int) -> None:
+    def _end_ejection(self, target: _TargetState, now_us: int) -> None:
         target.until_us = 0
         target.returned_us = now_us
         self._ejected -= 1
@@ -182,13 +182,13 @@ class TargetHealth:
             target.failures = self._ejection.failures - 1
         self._begin(target, now_us)
 
-    def _begin(self, target: _Target, now_us: int) -> None:
+    def _begin(self, target: _TargetState, now_us: int) -> None:
         """Bring a target back: without saved-up turns, and with a slow start."""
         target.candidate.turn = 0
         if self._slow_start_us:
             target.ramps_since_us = now_us
 
-    def _settle(self, now_us: int) -> None:
+    def _recompute(self, now_us: int) -> None:
         """Recompute which targets may be chosen, with which weight, and when that changes."""
         due = NEVER
         for target in self._targets:
@@ -203,11 +203,11 @@ class TargetHealth:
                 else:
                     due = min(due, now_us + max(1, self._slow_start_us // STEPS))
         self.due_us = due
-        usable = [target for target in self._targets if _is_well(target)]
+        usable = [target for target in self._targets if _is_usable(target)]
         if not usable and self._is_panic_allowed:
             usable = [target for target in self._targets if target.is_healthy] or self._targets
         self.usable = [target.candidate for target in usable]
 
 
-def _is_well(target: _Target) -> bool:
+def _is_usable(target: _TargetState) -> bool:
     return target.is_healthy and not target.until_us

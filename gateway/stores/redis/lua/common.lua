@@ -1,6 +1,6 @@
--- What every script begins with: the time, times to live, and logs of times kept in lists.
+-- The beginning of every script: the time, times to live, and logs of times in lists.
 --
--- ARGV[1]  now: microseconds; 0 means the server's own time (only tests give another)
+-- ARGV[1]  now: microseconds; 0 means the server's own time (only tests pass another)
 --
 -- A Lua number holds integers exactly up to 2^53, which is the year 2255 in microseconds.
 
@@ -15,14 +15,14 @@ if now == 0 then
 end
 local reply = {now}
 
--- Milliseconds for a key that matters until `ends`. The server's clock for expiry counts
--- whole milliseconds, rounded down: one more, or a key could go before its time.
+-- Milliseconds for a key that matters until `ends`. The server's clock for expiry has
+-- whole milliseconds, rounded down: one is added, or a key could expire too early.
 local function ttl_ms(ends)
   return format('%.0f', max(floor((ends - now) / 1000) + 2, 1))
 end
 
--- A refusal writes little, so it must see to it that what is there will end: a key may have
--- no TTL (restored, written by hand), or one from when its limit was shorter.
+-- A refusal writes little, so it must make sure that the key expires: it may have no TTL (restored,
+-- written by hand), or one from when its limit was shorter.
 local function see_to_ttl(key, ends)
   local ttl = call('PTTL', key)
   if ttl ~= -2 and ttl * 1000 < ends - now then
@@ -30,7 +30,7 @@ local function see_to_ttl(key, ends)
   end
 end
 
--- A state of a few numbers is one string; anything else that is there is as good as none.
+-- A state of a few numbers is one string; any other value counts as no state.
 local function store_numbers(key, ends, ...)
   local texts = {}
   for i, number in ipairs({...}) do
@@ -51,8 +51,8 @@ local function time_at(key, index)
   return tonumber(call('LINDEX', key, index)) or 0
 end
 
--- Of the times of a list, which are ascending, how many are before `moment`. The first of them
--- is at the index `begin`. Mostly these are few: so the steps begin small, and double.
+-- Returns how many of a list's ascending times are before `moment`; the first time is at the index
+-- `begin`. Usually there are few: the steps start small, and double.
 local function count_before(key, begin, length, moment)
   if length == 0 or time_at(key, begin) >= moment then
     return 0
@@ -73,7 +73,7 @@ local function count_before(key, begin, length, moment)
   return known
 end
 
--- How many times at the tail of a list are after `moment`, of the last `length`; likewise.
+-- Returns how many of the last `length` times of a list are after `moment`, in the same way.
 local function count_after(key, length, moment)
   if length == 0 or time_at(key, -1) <= moment then
     return 0
@@ -113,7 +113,7 @@ local function answer(allowed, wait, retry_after, remaining, reset, receipt)
   reply[n + 4], reply[n + 5], reply[n + 6] = remaining, reset, receipt
 end
 
--- Each algorithm is made when it is needed first; its file is a function here.
+-- Each algorithm is created on first use; its file is a function here.
 local algorithms, made = {}, {}
 local function algorithm(tag)
   if not made[tag] then

@@ -3,13 +3,13 @@
 -- KEYS   the key of every limit of every ask, in order
 -- ARGV   now
 --        early, late  the batch spends nothing if the server's time is not between them;
---                     0 for a late of no bound
---        then for asks that follow each other and are told the same: how many, how many limits
---        each has, its cost, and for each limit the tag of its algorithm and what that wants to
---        know (see its file)
---          queue: the limit's own longest wait; max_wait: what this ask would wait
--- reply  now, and unless the batch came at the wrong time what each limit's algorithm answers;
---        those without an answer of their own: allowed, wait, retry_after, remaining, reset,
+--                     a late of 0 means no bound
+--        then for each group of successive asks with the same arguments: how many, how many
+--        limits each has, its cost, and for each limit the tag of its algorithm and the arguments
+--        of that (see its file)
+--          queue: the limit's own longest wait; max_wait: the longest wait of this ask
+-- reply  now, and unless the batch came at the wrong time the answer of each limit's algorithm;
+--        those without a format of their own: allowed, wait, retry_after, remaining, reset,
 --        receipt
 
 local late = tonumber(ARGV[3])

@@ -1,9 +1,9 @@
--- Undoes an allowed ask. common.lua and the algorithms come before this.
+-- Undoes an admitted ask. common.lua and the algorithms come before this.
 --
 -- KEYS   the key of every limit of the ask
--- ARGV   now, what the ask took, then for each limit the tag of its algorithm and what that
---        wants to know (see its file)
--- reply  how many of the limits were given something back
+-- ARGV   now, the cost of the ask, then for each limit the tag of its algorithm and the
+--        arguments of that (see its file)
+-- reply  how many of the limits got something back
 
 local cost, at, given = tonumber(ARGV[2]), 3, 0
 if cost == 0 then

@@ -1,7 +1,7 @@
--- Says that a gateway is alive and counts those that are.
+-- Records that a gateway is alive, and counts all that are.
 --
--- KEYS   the sorted set of gateways, by when each was last heard of (server time)
--- ARGV   id of this gateway, milliseconds after which one that is silent counts as gone
+-- KEYS   the sorted set of gateways, by the time of their last heartbeat (server time)
+-- ARGV   id of this gateway, milliseconds without a heartbeat after which one counts as stopped
 -- reply  how many are alive
 
 local time = redis.call('TIME')
@@ -12,7 +12,7 @@ if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
 end
 redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. (now_ms - silence_ms))
--- The server's clock may have gone back: nobody was heard of in the future.
+-- The server's clock may have gone back: heartbeats in the future are dropped.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. now_ms, '+inf')
 redis.call('PEXPIRE', KEYS[1], silence_ms)
 return redis.call('ZCARD', KEYS[1])

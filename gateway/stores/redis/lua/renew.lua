@@ -1,9 +1,9 @@
--- Keeps what an allowed ask holds. common.lua and the algorithms come before this.
+-- Renews the leases of an admitted ask. common.lua and the algorithms come before this.
 --
--- KEYS   the key of every limit of the ask that holds something
--- ARGV   now, what the ask took, then for each limit the tag of its algorithm and what that
---        wants to know (see its file)
--- reply  how many of the limits still held it
+-- KEYS   the key of every limit of the ask that has a lease
+-- ARGV   now, the cost of the ask, then for each limit the tag of its algorithm and the
+--        arguments of that (see its file)
+-- reply  how many of the limits still had the lease
 
 local cost, at, held = tonumber(ARGV[2]), 3, 0
 for i = 1, #KEYS do

@@ -1,16 +1,16 @@
--- Takes down requests that others let through: the twin of gateway.limits.reported.
+-- Records requests that gatekeepers admitted: the twin of gateway.limits.reported.
 --
--- KEYS   one for each time that is taken down; the same key may come again
--- ARGV   now: microseconds since 1970, of whoever asks
+-- KEYS   one per recorded time; a key may repeat
+-- ARGV   now: microseconds since 1970, by the caller's clock
 --        for each key: the time, the algorithm's tag, burst, interval, window
--- reply  for each key when the next request may go, or 0 for now
+-- reply  for each key, when the next request may proceed; 0 for now
 --
 -- Histories are lists of ascending times, buckets one number. common.lua comes before this.
 
 local FURTHEST = 60000000
 
--- Put a time in its place, before `behind` later ones. These are moved; where they are many, Redis
--- looks for the first of them from the head, which is a tenth as dear for each that it passes.
+-- Insert a time before the `behind` later ones. These are moved; if there are many, Redis searches
+-- for the first of them from the head, at a tenth of the cost per element.
 local function insert(key, length, at, behind)
   if behind > CHUNK and 10 * behind > length then
     call('LINSERT', key, 'BEFORE', call('LINDEX', key, -behind), format('%.0f', at))
@@ -34,7 +34,7 @@ local function record(key, at, burst, interval, window)
     length = 0
   end
   local oldest, furthest = now - window, now + FURTHEST
-  -- The clock went back.
+  -- The clock has gone back.
   local ahead = count_after(key, length, furthest)
   if ahead > 0 then
     call('LTRIM', key, 0, -ahead - 1)

@@ -1,15 +1,15 @@
--- What both versions of Throttr begin with: the time, numbers of 64 bits, and deadlines.
+-- The beginning of both versions of Throttr: the time, numbers of 64 bits, and deadlines.
 --
 -- KEYS     the key of each request, in order
--- ARGV[1]  now: microseconds; 0 means the server's own time (only tests give another)
+-- ARGV[1]  now: microseconds; 0 means the server's own time (only tests pass another)
 -- ARGV[2]  late: nothing is done if the server's time is beyond this; 0 for no bound
--- reply    now, and unless the batch came too late what each request is answered
+-- reply    now, and unless the batch came too late the answer to each request
 --
 -- A Lua number holds integers exactly up to 2^53. Numbers of 64 bits are two of 32, the high and
--- the low half; the high half of what may be negative is, and the low one never.
+-- the low half; of a negative number, only the high half is negative.
 --
--- A record expires so many units after its anchor, the moment of its INSERT, SET or PATCH of the
--- ttl: so the deadline is exact whatever the unit, and no number is ever multiplied.
+-- A record expires a number of units after its anchor, the moment of its INSERT, SET or PATCH of
+-- the ttl: so the deadline is exact in every unit, without a multiplication.
 
 local call, pcall, tonumber, format = redis.call, redis.pcall, tonumber, string.format
 local find = string.find
@@ -52,7 +52,7 @@ local function is_less(hi, lo, than_hi, than_lo)
   return hi < than_hi or (hi == than_hi and lo < than_lo)
 end
 
--- Whole units from a moment until now; a unit of 0 microseconds is a nanosecond.
+-- Returns the whole units from a moment until now; a unit of 0 microseconds is a nanosecond.
 local function units_since(moment, unit_us)
   local units = now - moment
   if unit_us > 0 then
@@ -68,36 +68,36 @@ local function units_since(moment, unit_us)
   return hi, lo
 end
 
--- Whether so many units after a moment is still to come.
+-- Returns whether a moment plus so many units is in the future.
 local function is_ahead(moment, unit_us, ttl_hi, ttl_lo)
   local hi, lo = units_since(moment, unit_us)
   return is_less(hi, lo, ttl_hi, ttl_lo)
 end
 
--- Milliseconds until then, about; no less than there are, since the record itself says when it
--- expires, and Redis only has to tidy up.
+-- Returns about the milliseconds until then, rounded up: the record itself states when it expires,
+-- and Redis only has to remove it.
 local function ms_until(moment, unit_us, ttl_hi, ttl_lo)
   local ttl_us = (ttl_hi * WORD + ttl_lo) * (unit_us > 0 and unit_us or 0.001)
   return min(max(ttl_us - (now - moment), 0) / 1000, LONGEST_MS)
 end
 
--- Whether Redis is full; nil until a write was tried. It says so to the first write of a script
--- only and lets all others through, so what it said is remembered.
+-- Whether Redis is full; nil until a write was tried. Redis fails only the first write of a script,
+-- and accepts all others, so the result is kept.
 local is_full
 
--- A SET that Redis refuses for want of memory is no failure of the script.
+-- A SET that Redis refuses because it is out of memory must not fail the script.
 local function try_to_set(key, state, ms)
   local told = pcall('SET', key, state, 'PX', ms)
   is_full = type(told) == 'table' and told.err ~= nil and find(told.err, 'OOM', 1, true) ~= nil
   if not is_full and type(told) == 'table' and told.err then
-    call('SET', key, state, 'PX', ms) -- It fails again, in words that Redis chooses.
+    call('SET', key, state, 'PX', ms) -- It fails again, with the error of Redis.
   end
 end
 
--- Keep a record; returns whether there was room. Where Redis is full a new one has none, while one
--- that is there makes way for itself: what is deleted and set again takes no more.
+-- Stores a record; returns whether there was room. If Redis is full, there is none for a new record,
+-- while an existing one is deleted first, and so takes no more than before.
 local function keep(key, state, ms, is_new)
-  -- The server's clock for expiry counts whole milliseconds, rounded down.
+  -- The server's clock for expiry has whole milliseconds, rounded down.
   ms = format('%.0f', floor(ms) + 2)
   if is_full == nil then
     try_to_set(key, state, ms)
@@ -115,7 +115,7 @@ local function keep(key, state, ms, is_new)
   return true
 end
 
--- Forget a record that is there.
+-- Deletes an existing record.
 local function forget(key, state)
   if is_full == nil then
     try_to_set(key, state, '1000')
@@ -123,18 +123,18 @@ local function forget(key, state)
   return call('DEL', key)
 end
 
--- What is no string, or too short a one, is as good as none.
+-- A value that is not a string, or is too short, counts as no record.
 local function load(key, size)
   local state = pcall('GET', key)
   return type(state) == 'string' and #state >= size and state or nil
 end
 
--- Whether these can be of one of our records; with what others left, nothing can be reckoned.
+-- Returns whether these values are of a valid record; a foreign value cannot be used.
 local function is_sound(unit_us, moment, ttl_hi)
   return unit_us and moment >= 0 and moment < EXACT and ttl_hi > -EXACT and ttl_hi < EXACT
 end
 
--- The quota after a change, at most `most`; in version 2 no less than nothing.
+-- Returns the quota after a change, at most `most`; in version 2 at least 0.
 local function changed(change, hi, lo, value_hi, value_lo, most_hi, most_lo)
   if change == PATCH then
     return value_hi, value_lo
@@ -152,7 +152,7 @@ local function changed(change, hi, lo, value_hi, value_lo, most_hi, most_lo)
   return hi, lo
 end
 
--- Anchor and ttl after a change.
+-- Returns anchor and ttl after a change.
 local function changed_ttl(change, anchor, hi, lo, value_hi, value_lo)
   if change == PATCH then
     return now, value_hi, value_lo

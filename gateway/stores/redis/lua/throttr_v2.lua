@@ -1,10 +1,10 @@
--- Requests of Throttr v2, one after the other. throttr.lua comes before this.
+-- Requests of Throttr v2, in order. throttr.lua comes before this.
 --
--- ARGV[3]  how long a record that has expired is kept, in microseconds
+-- ARGV[3]  how long an expired record is kept, in microseconds
 -- ARGV...  each request: operation, ttl type or attribute, change, value, ttl, usage
--- state    ttl type, anchor, ttl, quota, when the ttl was set last
--- reply    0 or 1; to QUERY the state of a record that has not expired; to INSERT whether it may,
---          a byte, and the state, or 0 if there is no room for a new record
+-- state    ttl type, anchor, ttl, quota, when the ttl was last set
+-- reply    0 or 1; to QUERY the state of a record that has not expired; to INSERT whether it is
+--          admitted, as a byte, and the state, or 0 if there is no room for a new record
 
 local REQUEST = '<BBBI4I4I4I4I4I4'
 local STATE, STATE_SIZE = '<BdI4dI4I4d', 37
@@ -14,7 +14,7 @@ local function unit_us(unit)
   return unit == 0 and 0 or unit == 1 and 1000 or 1000000
 end
 
--- The state that was kept; nil if it is new and there is no room for it.
+-- Returns the stored state; nil if it is new and there is no room for it.
 local function keep_record(key, is_new, unit, anchor, ttl_hi, ttl_lo, hi, lo, set_at)
   local state = pack(STATE, unit, anchor, ttl_lo, ttl_hi, lo, hi, set_at)
   local ms = ms_until(anchor, unit_us(unit), ttl_hi, ttl_lo)

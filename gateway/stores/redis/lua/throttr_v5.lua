@@ -1,10 +1,10 @@
--- Requests of Throttr v5, one after the other. throttr.lua comes before this.
+-- Requests of Throttr v5, in order. throttr.lua comes before this.
 --
 -- ARGV[3]  bits of a value
 -- ARGV...  each request: operation, ttl type or attribute, change, value, ttl, and the value of a
 --          buffer
 -- state    whether it is a buffer, ttl type, anchor, ttl, quota, and the value of a buffer
--- reply    0 or 1; to QUERY and GET the state if there is what they ask for
+-- reply    0 or 1; to QUERY and GET the state if there is such a record
 
 local UNITS_US = {0, 1, 1000, 1000000, 60000000, 3600000000}
 local REQUEST, REQUEST_SIZE = '<BBBI4I4I4I4', 19

@@ -120,7 +120,7 @@ def test_a_target_that_does_well_is_forgiven() -> None:
 
     standing.refresh(35 * S)
     standing.succeeded(0, 55 * S)
-    assert standing.is_spotless(0)
+    assert standing.has_no_failures(0)
     fail(standing, 0, 3, 55 * S)
     assert standing.due_us == 65 * S
 

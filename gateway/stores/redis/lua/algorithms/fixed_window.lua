@@ -1,13 +1,13 @@
 -- Fixed window: the twin of gateway.limits.fixed_window.
 --
 -- decide     max_wait, queue, count, counts_refused, debt, n, and n numbers: the period, or the
---            beginnings of a calendar's windows, from the one that holds `early` to the one
---            behind the last that a turn may be in
+--            beginnings of a calendar's windows, from the one that contains `early` to the one
+--            after the last that a turn may be in
 -- give back  the beginning of the window of the turn, and its end
 --
 -- The state is `last used`.
 
--- The window that holds a moment: its first microsecond, and the first of the next.
+-- Returns the window of a moment: its first microsecond, and the first of the next.
 local function bounds(moment, at, n)
   if n == 1 then
     local period = tonumber(ARGV[at])

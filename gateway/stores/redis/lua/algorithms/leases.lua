@@ -5,7 +5,7 @@
 -- renew      period, receipt
 --
 -- The state is a sorted set: `id:cost` by expiry for every lease, and below all of them, as
--- negative scores, `last`, the highest id that was given, and `used`, what all leases cost.
+-- negative scores, `last`, the highest id so far, and `used`, the cost of all leases.
 
 local function cost_of(lease)
   return tonumber(lease:match(':(%d+)$')) or 0
@@ -17,13 +17,13 @@ local function used_and_last(key)
     -(type(last) == 'string' and tonumber(last) or 0)
 end
 
--- The expiry of the lease that expires last; 0 if there is none.
+-- Returns the expiry of the lease that expires last; 0 if there is none.
 local function latest(key)
   local top = call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   return top[2] and max(tonumber(top[2]), 0) or 0
 end
 
--- When leases that cost as much as is lacking will have expired.
+-- Returns when leases of the missing cost have expired.
 local function free_at(key, lacking, furthest)
   local first = 0
   while true do
@@ -74,7 +74,7 @@ local function look(key, at, cost)
     at + 2
 end
 
--- See to it that a state ends with its last lease, and that none stays that is over.
+-- Sets the expiry of a state to that of its last lease, and deletes an empty state.
 local function finish(key, last)
   local ends = max(last + 1, latest(key))
   if ends <= now then
@@ -84,7 +84,7 @@ local function finish(key, last)
   end
 end
 
--- Forget the expired, and bring what a clock that went back left too far ahead within reach.
+-- Drops expired leases, and limits those that are too far ahead after the clock went back.
 local function put_right(seen)
   local key, furthest = seen.key, format('%.0f', seen.furthest)
   if seen.expired > 0 then

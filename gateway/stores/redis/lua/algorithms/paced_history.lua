@@ -1,10 +1,10 @@
 -- Paced history: the twin of gateway.limits.paced_history.
 --
 -- decide     max_wait, queue, burst, window, interval
---            queue: and what may be owed, in time
+--            queue: plus the allowed debt, as time
 -- give back  window, receipt
 --
--- The state is a list: the latest time that was dropped, or 0, and behind it the times.
+-- The state is a list: the latest dropped time, or 0, followed by the times.
 
 local function look(key, at, cost)
   local max_wait, queue = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
@@ -52,8 +52,8 @@ local function look(key, at, cost)
       wait, receipt = turn - now, turn
       kept_after, newest_after = min(kept + cost, burst), max(newest, turn)
     else
-      -- When so many have left the window that the wait for the rest is short enough; or
-      -- sooner, when the newest is long enough ago.
+      -- When enough times have left the window for the rest to be waited for; or sooner, when
+      -- the newest is long enough ago.
       local passes = time(lacking) + window + 1
       for still = 1, min(lacking, floor(max_wait / interval)) do
         local left = now
@@ -72,8 +72,8 @@ local function look(key, at, cost)
     dropped = dropped, newest = newest, turn = turn, burst = burst, window = window}, at + 5
 end
 
--- Forget what has left the window, and bring what a clock that went back left too far ahead
--- within reach.
+-- Drops times that have left the window, and limits times that are too far ahead after the clock
+-- went back.
 local function put_right(seen)
   local key = seen.key
   if seen.ahead > 0 then
@@ -109,7 +109,7 @@ local function spend(seen, cost)
   end
   local excess = seen.kept + cost - seen.burst
   if excess > 0 then
-    -- The last of those that go is the latest that was dropped, and stands where it belongs.
+    -- The last dropped time is the latest dropped, and is already in its place.
     call('LTRIM', key, excess, -1)
   end
   call('PEXPIRE', key, ttl_ms(max(seen.newest, seen.turn) + seen.window + 1))

@@ -1,14 +1,14 @@
--- The sliding window log in the sorted sets of a ratio server, which may count in them meanwhile.
+-- The sliding window log in the sorted sets of a ratio server, which may use them concurrently.
 --
 -- decide     max_wait, queue, window, count, counts_refused, debt; the first two and the last are 0
 -- reply      allowed, used, last, turn
 -- give back  turn
 --
--- The score of a hit is its time in milliseconds. What ratio names it is that time as well, so
--- that two of one millisecond are one; ours are the time in microseconds and a number.
+-- The score of a hit is its time in milliseconds. ratio's member is that time as well, so two hits
+-- of one millisecond are one; members of this script are the time in microseconds and a number.
 
--- How far the moment up to which a ratio server counts may be behind: it looks at its own clock
--- before it asks for anything, and may wait for Redis in between.
+-- How old the time may be up to which a ratio server counts: it reads its own clock first, and may
+-- then wait for Redis.
 local LAG = 10000000
 
 local serial = 0
@@ -22,18 +22,18 @@ local function look(key, at, cost)
   local counts_refused = ARGV[at + 4] == '1'
   local begins = milliseconds(now - window)
   local used = pcall('ZCOUNT', key, begins, '+inf')
-  -- These names are in nobody's domain, and clients choose them: what another program has put
-  -- there is left as it is. ratio answers with an error then.
+  -- These keys have no namespace, and clients choose them: a value of another program is left as
+  -- it is. ratio answers with an error then.
   local is_foreign = type(used) ~= 'number'
   if is_foreign then
     used = capacity
   end
-  -- When the hit of a place among those of the window was, or will have been.
+  -- Returns the time of the hit at a position in the window, which may be in the future.
   local function time_of(place)
     if is_foreign or place > used then
       return now
     end
-    -- From the newest on: there may be many more than count.
+    -- From the newest: there may be many more than count.
     local found = call('ZREVRANGEBYSCORE', key, '+inf', begins, 'WITHSCORES',
       'LIMIT', used - place, 1)
     -- The clock of a ratio server may be ahead.
@@ -59,7 +59,7 @@ local function look(key, at, cost)
 end
 
 local function add(seen, cost)
-  -- Before all else: a server that is full refuses this, but nothing once a script has written.
+  -- First: a full server refuses this, but nothing after the first write of a script.
   for _ = 1, cost do
     repeat
       serial = serial + 1
@@ -76,8 +76,8 @@ end
 local function refuse(seen, cost)
   if seen.counts then
     add(seen, cost)
-    -- The newest are enough to tell, and who does not stop asking must not fill the memory. They
-    -- are enough for a ratio server if it counts them, too: it knows of none after its moment.
+    -- The newest are enough to decide, and a client that keeps asking must not fill the memory.
+    -- They are also enough for a ratio server: it counts none after its moment.
     local settled = call('ZCOUNT', seen.key, '-inf', milliseconds(now - LAG))
     if settled > seen.capacity then
       call('ZREMRANGEBYRANK', seen.key, 0, settled - seen.capacity - 1)

@@ -7,7 +7,7 @@
 
 local BASE = 128
 
--- a * b / d, whole part and rest, for d < 2^45: digit by digit, as the product may be more than a
+-- Returns a * b / d, whole part and rest, for d < 2^45: digit by digit, as the product may be more than a
 -- Lua number holds.
 local function divide(a, b, d)
   local whole, part = a * floor(b / d), b % d
@@ -32,7 +32,7 @@ local function roll(last, previous, current, moment, queue, period)
   return at, windows == 1 and current or 0, 0
 end
 
--- How far into a window `previous` of the one before weigh no more than `room`.
+-- Returns how far into a window the `previous` of the one before weigh no more than `room`.
 local function first_fit(previous, room, period)
   if previous <= room then
     return 0
@@ -40,7 +40,7 @@ local function first_fit(previous, room, period)
   return period - (divide(room, period, previous))
 end
 
--- The first moment, not before `at`, at which the estimate has room for `cost`.
+-- Returns the first moment, not before `at`, at which the estimate has room for `cost`.
 local function turn_of(at, previous, current, cost, count, period)
   local start = at - at % period
   local room = count - current - cost
@@ -57,7 +57,7 @@ local function ends(last, previous, current, period)
   return last - last % period + period * (current > 0 and 2 or 1)
 end
 
--- How many of cost 1 could pass now.
+-- Returns how many requests of cost 1 could pass now.
 local function remaining(at, previous, current, count, period)
   if at > now then
     return 0

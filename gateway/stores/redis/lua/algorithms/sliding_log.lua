@@ -1,7 +1,7 @@
 -- Sliding window log: the twin of gateway.limits.sliding_log.
 --
 -- decide     max_wait, queue, window, count, counts_refused, debt
--- reply      allowed, used, last, turn: of a debit when nothing is owed any more
+-- reply      allowed, used, last, turn: for a debit, when nothing is owed any more
 -- give back  turn
 --
 -- The state is a list of times.
@@ -45,8 +45,8 @@ local function look(key, at, cost)
     end
   end
   if not allowed and cost <= capacity and counts_refused then
-    -- As refuse will leave it: the newest of the old ones, and this one as often as it costs.
-    -- What is owed is no reason to keep less.
+    -- As refuse leaves it: the newest of the old ones, and this one once per unit of its cost.
+    -- A debt does not reduce it.
     local kept = min(used + cost, max(capacity, min(used, capacity + debt)))
     surplus_kept = used + cost - kept
     used, last = kept, now
@@ -66,7 +66,7 @@ local function look(key, at, cost)
     counted = counted}, at + 6
 end
 
--- Forget the expired, and bring what a clock that went back left too far ahead within reach.
+-- Drops expired times, and limits times that are too far ahead after the clock went back.
 local function put_right(seen)
   if seen.expired > 0 then
     call('LTRIM', seen.key, seen.expired, -1)
@@ -102,7 +102,7 @@ local function refuse(seen, cost)
 end
 
 local function give_back(key, at, cost)
-  -- From the tail, where those that wait are. Times that are equal are interchangeable.
+  -- From the tail, which has the waiting ones. Equal times are interchangeable.
   local removed = pcall('LREM', key, format('%.0f', -cost), ARGV[at])
   return type(removed) == 'number' and removed > 0 and 1 or 0, at + 1
 end

@@ -1,12 +1,12 @@
 -- Token bucket: the twin of gateway.limits.token_bucket.
 --
 -- decide     max_wait, queue, inc_us, inc_ns, tol_us, tol_ns
---            queue: and what may be owed, in time
---            inc: what the ask takes, in time; negative if it is more than the limit holds
--- reply      allowed, state_us, state_ns   (before anything was spent)
--- give back  turn_us, turn_ns, inc_us, inc_ns, tol_us, tol_ns, owed: what may be, in time
+--            queue: plus the allowed debt, as time
+--            inc: the cost of the ask, as time; negative if it is more than the limit holds
+-- reply      allowed, state_us, state_ns   (before spending)
+-- give back  turn_us, turn_ns, inc_us, inc_ns, tol_us, tol_ns, owed: the allowed debt, as time
 --
--- The state is nanoseconds, which a Lua number holds for 104 days only. So a time is a pair here:
+-- The state is nanoseconds, which a Lua number can hold for 104 days only. So a time is a pair:
 -- microseconds and the nanoseconds (0..999) on top. Stored, it is the decimal digits of the one
 -- after those of the other: the integer that the Python original keeps.
 
@@ -24,7 +24,7 @@ local function look(key, at)
   local tol_us, tol_ns = tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5])
   local us, ns, is_known, is_ahead = now, 0, false, false
   local is_debit, furthest_us = max_wait < 0, now + tol_us + queue
-  -- Anything that is not a state (another type, other text) is as good as none.
+  -- A value that is not a state (another type, other text) counts as no state.
   local text = pcall('GET', key)
   if type(text) == 'string' and text:find('^%d%d%d%d+$') then
     is_known = true
@@ -82,7 +82,7 @@ local function minus(us, ns, less_us, less_ns)
   return us, ns
 end
 
--- What of a bucket's state is to be taken away; see token_bucket.give_back for the reasons.
+-- Returns how much to subtract from a bucket's state; see token_bucket.give_back for the reasons.
 local function refund(us, ns, at)
   local turn_us, turn_ns = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
   local inc_us, inc_ns = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
