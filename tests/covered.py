@@ -25,6 +25,7 @@ COVERED: Final[Mapping[str, str]] = {
     "config/test_spellings.py": "config.values.store_url",
     "e2e/test_clocks.py": "base.clock",
     "e2e/test_command.py": "__main__ command.alone command.arguments command.cli",
+    "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
     "e2e/test_operations.py": "routing.methods",
     "e2e/test_socket_activation.py": "net.handover net.service_manager",
@@ -84,6 +85,7 @@ COVERED: Final[Mapping[str, str]] = {
     "systems/ratio/test_listener.py": "systems.asking systems.base",
     "systems/smockron/test_listener.py": "systems.open_files systems.smockron.*",
     "systems/smockron/test_zeromq.py": "systems.smockron.zeromq_peers",
+    "systems/test_changing.py": "wiring.frontends",
     "systems/test_sharing.py": "net.binding workers.files",
     "systems/test_unix_listeners.py": "systems.listeners",
     "systems/throttr/test_listener.py": "systems.throttr.client_connection",
@@ -92,7 +94,9 @@ COVERED: Final[Mapping[str, str]] = {
     "systems/throttr/test_store_faults.py": (
         "systems.throttr.heartbeat systems.throttr.pipe systems.throttr.server_connection"
     ),
-    "wiring/test_gateway.py": "net.start_errors wiring.limiter",
+    "wiring/test_reloading.py": "config.explaining.differences",
+    "wiring/test_gateway.py": "wiring.admin net.start_errors wiring.limiter",
+    "wiring/test_reload.py": "wiring.client_listeners wiring.running",
     "workers/test_admin.py": "workers.reports",
     "workers/test_supervisor.py": "workers.*",
 }

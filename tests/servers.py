@@ -302,6 +302,8 @@ class ClusterServers:
         replicas: whether there is one for each primary.
         command: the servers' program; empty for the one that is installed.
         tls: key and certificate, if they speak TLS and nothing else.
+        node_timeout_ms: when a server that is silent counts as down, and its replica takes over;
+            longer than a machine may hold it up, unless a test waits for that.
     """
 
     SLOTS = 16384
@@ -313,6 +315,7 @@ class ClusterServers:
         replicas: bool = True,
         command: str = "",
         tls: Certificate | None = None,
+        node_timeout_ms: int = 10_000,
     ) -> None:
         self._tls = tls
         self.servers = [
@@ -320,7 +323,8 @@ class ClusterServers:
                 folder / f"node-{number}",
                 (
                     *("--cluster-enabled", "yes", "--cluster-port", str(free_port())),
-                    *("--cluster-node-timeout", "800", "--cluster-allow-replica-migration", "no"),
+                    *("--cluster-node-timeout", str(node_timeout_ms)),
+                    *("--cluster-allow-replica-migration", "no"),
                     *("--cluster-require-full-coverage", "no"),
                     *("--cluster-replica-validity-factor", "0"),
                     *("--repl-diskless-sync-delay", "0"),

@@ -157,7 +157,7 @@ def _named_tests(text: str) -> Iterator[tuple[Path, str]]:
 
 
 def test_tests_that_are_named_are_there() -> None:
-    """What is said to show how a fault is dealt with exists."""
+    """The tests that the page on faults names exist."""
     named = list(_named_tests((ROOT / "docs" / "faults.md").read_text()))
     assert len(named) > 50
     missing = [
@@ -169,7 +169,7 @@ def test_tests_that_are_named_are_there() -> None:
 
 
 def test_a_wrong_command_is_seen() -> None:
-    """The check of commands tells a target and a command that are there from invented ones."""
+    """The check of commands distinguishes existing targets and commands from invented ones."""
     assert _complaint(["make", "test", "ARGS=-x"]) is None
     assert _complaint(["sluice", "check", "sluice.yaml"]) is None
     assert _complaint(["make", "tset"]) is not None

@@ -68,7 +68,7 @@ def test_names_are_there(module: str) -> None:
 
 @pytest.mark.parametrize("module", MOVED)
 def test_old_modules_are_warned_of(module: str) -> None:
-    """The warning says the new name; a class is the same by both."""
+    """The warning has the new name; a class is the same under both."""
     done = _run(f"import {module}", "-W", "error::DeprecationWarning")
     assert done.returncode == 1
     assert f"{module} has been renamed to {MOVED[module]}" in done.stderr

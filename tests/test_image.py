@@ -196,13 +196,13 @@ fi
     ],
 )
 def test_ignored_files_are_those_that_docker_ignores(lines: str, path: str, sent: bool) -> None:
-    """As its reference says: the last line that matches wins, `**` is any number of folders."""
+    """As in Docker's reference: the last matching line wins, `**` is any number of folders."""
     assert is_sent(path, read_patterns(lines)) == sent
 
 
 @pytest.mark.timeout(600)
 def test_the_image_can_be_built_and_runs(tmp_path: Path) -> None:
-    """On the files that .dockerignore lets through; it answers, and its health check says so."""
+    """From the files that .dockerignore admits; it answers, and its health check passes."""
     context = tmp_path / "context"
     send_context(context)
     assert not list(context.glob("**/__pycache__"))

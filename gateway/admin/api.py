@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import IncompleteReadError
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from socket import socket
@@ -24,7 +25,17 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
-from gateway.admin.mux import SECURITY_HEADERS, AdminAnswer, Mux, Query, Resource, problem
+from gateway.admin.mux import (
+    READ,
+    SECURITY_HEADERS,
+    AdminAnswer,
+    GuardFields,
+    Mux,
+    Query,
+    Resource,
+    problem,
+)
+from gateway.admin.reloading import Reloadable, reload_on_request
 from gateway.admin.resources import Subject, healthz, metrics_text, readyz
 from gateway.net.handover import HasNumber
 
@@ -34,7 +45,10 @@ DEADLINE_S: Final = 30.0
 MAX_CONNECTIONS: Final = 100
 
 LINGER_S: Final = 1.0
-"""How long the body of a request, which is ignored, may continue after the response."""
+"""How long a body that nothing reads may continue after the response."""
+
+MAX_BODY: Final = 1024
+"""The maximum body of a request that changes something, in bytes."""
 
 _TARGET: Final = RequestKey("target", str)
 """Under which a request has its target as it was sent."""
@@ -49,6 +63,7 @@ class AdminServer:
         host: address or name to listen on.
         port: port to listen on; 0 takes a free one.
         subject: the gateway to report on.
+        reloadable: reloads its configuration; None if it was not started with a file.
         names: further host names of this listener, such as that of a service in a cluster.
         resources: the resources of other features.
         deadline_s: time for a whole connection.
@@ -61,6 +76,7 @@ class AdminServer:
         port: int,
         subject: Subject,
         *,
+        reloadable: Reloadable | None = None,
         names: Iterable[str] = (),
         resources: Iterable[Resource] = (),
         deadline_s: float = DEADLINE_S,
@@ -70,7 +86,8 @@ class AdminServer:
         self._port = port
         self._deadline_s = deadline_s
         self._max_connections = max_connections
-        own = (healthz(subject), readyz(subject), metrics_text(subject))
+        told = (healthz(subject), readyz(subject), metrics_text(subject))
+        own = (*told, reload_on_request(reloadable))
         self._mux = Mux(host, names, (*own, *resources))
         self._listeners: list[asyncio.Server] = []
         self._connections: _Connections | None = None
@@ -125,14 +142,32 @@ class AdminServer:
         self._listeners = []
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
-        hosts = request.headers.getall("Host", [])
-        host = hosts[0] if len(hosts) == 1 else ""
-        found = self._mux.find(request.method, request[_TARGET], host)
+        found = self._mux.find(request.method, request[_TARGET], _fields(request))
         if isinstance(found, Resource):
-            found = await found.read(Query(request.headers.get("Accept", "")))
+            found = await _ask(found, request)
         if isinstance(found.body, bytes):
             return _response(found)
         return await _stream(request, found, found.body)
+
+
+def _fields(request: BaseRequest) -> GuardFields:
+    hosts = request.headers.getall("Host", [])
+    names = ("Content-Type", "Origin", "Sec-Fetch-Site")
+    # Of several values, none may be the one that was checked.
+    others = (", ".join(request.headers.getall(name, [])) for name in names)
+    return GuardFields(hosts[0] if len(hosts) == 1 else "", *others)
+
+
+async def _ask(resource: Resource, request: BaseRequest) -> AdminAnswer:
+    """Return the response of a resource."""
+    accept = request.headers.get("Accept", "")
+    if request.method in READ:
+        return await resource.answer(Query(accept))
+    try:
+        await request.content.readexactly(MAX_BODY + 1)
+    except IncompleteReadError as whole:
+        return await resource.answer(Query(accept, whole.partial))
+    return problem(413, f"The body may have {MAX_BODY} bytes.")
 
 
 async def _stream(

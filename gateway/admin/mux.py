@@ -2,6 +2,11 @@
 
 A page in a browser can send requests to loopback addresses, and can make its own name point
 to one (DNS rebinding). So the `Host` of every request has to be a name of this listener.
+
+Any page can also send a POST that changes something, as long as it looks like a form (CSRF). So a
+request that changes something has to say that its body is JSON: a browser then asks the listener
+for permission first, and gets none. If the browser says that another site has sent it, it is
+refused as well.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from typing import Final, NamedTuple
 from gateway.config.values.hosts import read_address
 
 READ: Final = ("GET", "HEAD")
+JSON_TYPE: Final = "application/json"
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
@@ -25,10 +31,27 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = {
 """Header fields of every response of the admin listener."""
 
 
+class GuardFields(NamedTuple):
+    """The header fields of a request that decide whether it is answered; empty if absent.
+
+    Attributes:
+        host: `Host`.
+        content_type: `Content-Type`.
+        origin: `Origin`: the site of the page that sent the request, as its browser says.
+        fetch_site: `Sec-Fetch-Site`: how that site is related to this listener.
+    """
+
+    host: str
+    content_type: str = ""
+    origin: str = ""
+    fetch_site: str = ""
+
+
 class Query(NamedTuple):
     """What a resource may know about the request."""
 
-    accept: str
+    accept: str = ""
+    body: bytes = b""
 
 
 class AdminAnswer(NamedTuple):
@@ -54,12 +77,14 @@ class Resource(NamedTuple):
     Attributes:
         path: the exact path.
         summary: one line for the index.
-        read: makes the response to GET and HEAD.
+        answer: makes the response.
+        methods: the methods that it has.
     """
 
     path: str
     summary: str
-    read: Callable[[Query], Awaitable[AdminAnswer]]
+    answer: Callable[[Query], Awaitable[AdminAnswer]]
+    methods: Sequence[str] = READ
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> AdminAnswer:
@@ -71,7 +96,7 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) 
 def json_answer(
     status: int,
     document: Mapping[str, object],
-    content_type: str = "application/json",
+    content_type: str = JSON_TYPE,
     headers: Mapping[str, str] | None = None,
 ) -> AdminAnswer:
     """Return a JSON document with a line end, for display on terminals."""
@@ -100,26 +125,29 @@ class Mux:
         self._resources = {resource.path: resource for resource in resources}
         self._resources["/"] = Resource("/", "this list", self._index)
 
-    def find(self, method: str, target: str, host: str) -> Resource | AdminAnswer:
+    def find(self, method: str, target: str, fields: GuardFields) -> Resource | AdminAnswer:
         """Return the requested resource, or the response that refuses the request.
 
         Args:
             method: as sent.
             target: the request target as sent; paths are compared without decoding.
-            host: the `Host` header; empty if there was none.
+            fields: header fields.
         """
-        if not host:
+        if not fields.host:
             return problem(400, "The request needs a Host header.")
-        if not self._is_ours(host):
+        if not self._is_ours(fields.host):
             return problem(421, "The Host header names another server.")
         if not target.startswith("/"):
             return problem(400, "The request target must be a path.")
         resource = self._resources.get(target.partition("?")[0])
         if resource is None:
             return problem(404, "There is nothing here; GET / lists all resources.")
-        if method not in READ:
-            return problem(405, "This resource is read-only.", {"Allow": ", ".join(READ)})
-        return resource
+        if method not in resource.methods:
+            detail = "This resource is read-only."
+            if "GET" not in resource.methods:
+                detail = f"This resource accepts {', '.join(resource.methods)} only."
+            return problem(405, detail, {"Allow": ", ".join(resource.methods)})
+        return resource if method in READ else _unless_foreign(fields) or resource
 
     def _is_ours(self, host: str) -> bool:
         """Return whether a `Host` is a name of this listener; its port may be that of a tunnel."""
@@ -140,6 +168,16 @@ class Mux:
             for path, resource in sorted(self._resources.items())
         )
         return text_answer("".join(lines))
+
+
+def _unless_foreign(fields: GuardFields) -> AdminAnswer | None:
+    """Return the refusal of a change that a page of another site could ask a browser to make."""
+    is_own = fields.origin in {"", f"http://{fields.host}"}
+    if not is_own or fields.fetch_site not in {"", "same-origin", "none"}:
+        return problem(403, "A page of another site sent this request.")
+    if fields.content_type.partition(";")[0].strip().lower() != JSON_TYPE:
+        return problem(415, f"Send the header Content-Type: {JSON_TYPE}.")
+    return None
 
 
 def _is_wildcard(host: str) -> bool:

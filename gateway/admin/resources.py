@@ -11,6 +11,7 @@ from prometheus_client import Metric, ProcessCollector
 
 from gateway.admin.mux import AdminAnswer, Query, Resource, json_answer, problem, text_answer
 from gateway.admin.readiness import Readiness
+from gateway.admin.reloading import ReloadRecord
 from gateway.observe.metrics import GatewayMetrics
 from gateway.observe.metrics.exposition import content_type, expose
 
@@ -33,6 +34,10 @@ class Scrape(NamedTuple):
 class Subject(Protocol):
     """A gateway as the admin listener sees it."""
 
+    @property
+    def reloads(self) -> ReloadRecord:
+        """What came of its reloads."""
+
     async def is_alive(self) -> bool:
         """Whether it works; if not, it should be restarted."""
 
@@ -49,11 +54,18 @@ class OneProcess:
     Args:
         metrics: its counters.
         readiness: called each time.
+        reloads: what came of its reloads.
     """
 
-    def __init__(self, metrics: GatewayMetrics, readiness: Callable[[], Readiness]) -> None:
+    def __init__(
+        self,
+        metrics: GatewayMetrics,
+        readiness: Callable[[], Readiness],
+        reloads: ReloadRecord,
+    ) -> None:
         self._metrics = metrics
         self._readiness = readiness
+        self.reloads = reloads
 
     async def is_alive(self) -> bool:
         """Return True: any response shows that the event loop runs."""
@@ -86,7 +98,7 @@ def readyz(subject: Subject) -> Resource:
         is_ready, phase, reasons = await subject.readiness()
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         document = {"ready": is_ready, "phase": phase, "reasons": reasons}
-        return json_answer(status, document)
+        return json_answer(status, {**document, "config": subject.reloads.document})
 
     return Resource("/readyz", "200 while the gateway should get traffic, else 503", read)
 

@@ -41,9 +41,10 @@ class Watch:
 
     def __init__(self, items: ExpiringSet, shortest: float) -> None:
         self._items = items
-        self._tick_s = min(max(shortest / 4, SHORTEST_TICK_S), LONGEST_TICK_S)
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._tick_s = 0.0
+        self.set(shortest)
 
     def start(self) -> None:
         """An item was added: begin to look, if not yet begun."""
@@ -53,6 +54,10 @@ class Watch:
     def keep_to(self, shortest: float) -> None:
         """Look often enough for a limit of so many seconds as well."""
         self._tick_s = min(self._tick_s, max(shortest / 4, SHORTEST_TICK_S))
+
+    def set(self, shortest: float) -> None:
+        """Look often enough for a limit of so many seconds, in place of all others so far."""
+        self._tick_s = min(max(shortest / 4, SHORTEST_TICK_S), LONGEST_TICK_S)
 
     def stop(self) -> None:
         """Look no more."""

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from gateway.base.clock import US, monotonic_us
@@ -15,6 +16,7 @@ from gateway.base.errors import GatewayError
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import GatewayConfig
 from gateway.wiring.gateway import Gateway
+from gateway.wiring.reloading import Reloader, renew_only
 from gateway.workers.upgrade import NOT_UPGRADED, UPGRADED, UPGRADING, Succession, Upgrade
 
 log = logging.getLogger(__name__)
@@ -26,6 +28,7 @@ async def serve(
     config: GatewayConfig,
     succession: Succession,
     started: Callable[[Sequence[object]], Awaitable[None]],
+    reloader_of: Callable[[Gateway], Reloader] | None = None,
 ) -> int:
     """Run a gateway; returns its exit status.
 
@@ -33,6 +36,7 @@ async def serve(
         config: checked and complete.
         succession: of this process.
         started: called with the addresses when it serves.
+        reloader_of: returns what reloads its configuration; None if there are no files.
 
     Raises:
         GatewayError: it cannot start.
@@ -40,9 +44,11 @@ async def serve(
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     running = Gateway(config, sharing=succession.sharing)
+    running.reloadable = reloader = reloader_of(running) if reloader_of is not None else None
     upgrading = _Upgrading(running, succession, ended)
     # Handlers from the first moment: a signal must not kill a gateway that is just starting.
-    loop.add_signal_handler(signal.SIGHUP, running.refuse_reload)
+    reload = reloader.ask if reloader is not None else partial(renew_only, running)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
     loop.add_signal_handler(signal.SIGUSR2, upgrading.begin)
     await running.start()
@@ -55,7 +61,11 @@ async def serve(
     succession.serving()
     await running.serve_admin()
     upgrading.allow()
+    if reloader is not None:
+        reloader.start()
     await ended.wait()
+    if reloader is not None:
+        await reloader.end()
     is_replaced = upgrading.end()
     if not is_replaced:
         succession.manager.stopping()

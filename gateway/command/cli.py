@@ -12,27 +12,30 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.command.arguments import StoreOnce, address
+from gateway.command.asking import add_admin, healthcheck, reload
 from gateway.command.preload import preload
+from gateway.command.printing import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_problems
 
 if TYPE_CHECKING:
     from gateway.config.models.gateway import GatewayConfig
+    from gateway.wiring.gateway import Gateway
+    from gateway.wiring.reloading import Reloader
     from gateway.workers.upgrade import Succession
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 STDERR: Final = 2
-COMMANDS: Final = ("run", "check", "schema", "import", "ratio", "demo", "healthcheck", "version")
+COMMANDS: Final = (
+    *("run", "reload", "check", "schema", "import", "ratio", "demo", "healthcheck", "version"),
+)
 SYSTEMS: Final = ("envoy-ratelimit",)
-DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 RATIO_VARIABLES: Final = (
     "Environment variables and their defaults: RATIO_PORT (50051), "
     "RATIO_CONNECTION_TIMEOUT (1s), RATIO_STORAGE (redis://redis:6379/0), RATIO_LIMIT "
@@ -56,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except ConfigError as error:
-        _print_problems(error.problems)
+        print_problems(error.problems)
     except StartError as error:
         file = str(_config(options))
-        _print_problems([Problem(file, 0, 0, error.path, error.message, error.hint)])
+        print_problems([Problem(file, 0, 0, error.path, error.message, error.hint)])
     except GatewayError as error:
         print(f"sluice: {error}", file=sys.stderr)
     except BrokenPipeError:
@@ -104,6 +107,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(run)
     run.set_defaults(command=_run)
 
+    again = commands.add_parser("reload", help="let a running gateway reload its configuration")
+    text = "the configuration that the gateway runs with, to find its admin listener in"
+    add_admin(again, text, is_positional=True)
+    again.set_defaults(command=reload)
+
     check = commands.add_parser("check", help="check a configuration and report all mistakes")
     _add_config(check)
     check.add_argument("--explain", action="store_true", help="explain what the configuration does")
@@ -137,12 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(command=_demo)
 
     health = commands.add_parser("healthcheck", help="check whether a running gateway is ready")
-    where = health.add_mutually_exclusive_group()
-    text = "the configuration that the gateway runs with"
-    where.add_argument("-c", "--config", action=StoreOnce, type=Path, metavar="FILE", help=text)
-    text = f"the gateway's admin listener (default: {DEFAULT_ADMIN})"
-    where.add_argument("--admin", type=address, metavar="HOST:PORT", help=text)
-    health.set_defaults(command=_healthcheck)
+    add_admin(health, "the configuration that the gateway runs with")
+    health.set_defaults(command=healthcheck)
 
     version = commands.add_parser("version", help="print the versions of Sluice and its libraries")
     version.set_defaults(command=_version)
@@ -168,24 +172,17 @@ def _config(options: argparse.Namespace) -> Path:
     return chosen
 
 
-def _print_problems(problems: Iterable[Problem], label: str = "") -> None:
-    from gateway.config.explaining.render import render
-
-    text = render(problems, label)
-    if text:
-        print(text, file=sys.stderr)
-
-
 def _run(options: argparse.Namespace) -> int:
     _get_ready()
-    from gateway.config.checking.load import load
+    from gateway.config.checking.load import ConfigFiles
     from gateway.wiring.certificates import inspection
     from gateway.workers.upgrade import succession_of
 
     succession = succession_of(os.environ)
     with succession.telling_failures():
-        loaded = load(_config(options), os.environ, inspect=inspection(is_start=True))
-        _print_problems(loaded.warnings, "warning")
+        files = ConfigFiles(_config(options), os.environ, partial(inspection, is_start=True))
+        loaded = files.load()
+        print_problems(loaded.warnings, "warning")
         succession.use_for(loaded.config)
         if loaded.config.server.workers != 1:
             from gateway.workers.cpus import worker_count
@@ -193,8 +190,11 @@ def _run(options: argparse.Namespace) -> int:
 
             workers = worker_count(loaded.config.server.workers)
             if workers > 1:
-                return supervise(loaded.config, workers, succession)
-        return _run_alone(loaded.config, succession)
+                return supervise(loaded, workers, files, succession)
+        from gateway.wiring.reloading import Reloader
+
+        reloader_of = partial(Reloader, source=files, secrets=loaded.secrets)
+        return _run_alone(loaded.config, succession, reloader_of)
 
 
 def _get_ready() -> None:
@@ -209,12 +209,16 @@ def _import(*names: str) -> None:
     preload(*names, "gateway.config.checking.load", "gateway.wiring.certificates")
 
 
-def _run_alone(config: GatewayConfig, succession: Succession) -> int:
-    """Run a gateway in this process until a signal stops it."""
+def _run_alone(
+    config: GatewayConfig,
+    succession: Succession,
+    reloader_of: Callable[[Gateway], Reloader] | None = None,
+) -> int:
+    """Run a gateway in this process until a signal stops it; as `alone.serve`."""
     from gateway.command.alone import serve
     from gateway.workers.loop import run_in_loop
 
-    return run_in_loop(lambda: serve(config, succession, _nothing))
+    return run_in_loop(lambda: serve(config, succession, _nothing, reloader_of))
 
 
 def _take_standard_files() -> None:
@@ -259,7 +263,7 @@ def _check(options: argparse.Namespace) -> int:
     path = _config(options)
     loaded = load(path, os.environ, inspect=inspection(is_start=False))
     missing = _missing_libraries(str(path), loaded.config)
-    _print_problems([*loaded.warnings, *missing], "warning")
+    print_problems([*loaded.warnings, *missing], "warning")
     if options.explain:
         from gateway.config.explaining.explain import explain
 
@@ -318,7 +322,7 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
 
     sources = [source for path in options.sources for source in fetch(path)]
     imported = import_envoy_ratelimit(sources)
-    _print_problems(imported.notes, "note")
+    print_problems(imported.notes, "note")
     # The output must be a valid configuration, or nothing is printed.
     check_text(imported.text, file="the result")
     print(imported.text, end="")
@@ -333,7 +337,7 @@ def _ratio(_options: argparse.Namespace) -> int:
     succession = succession_of(os.environ)
     with succession.telling_failures():
         found = read_environment(os.environ)
-        _print_problems(found.warnings, "warning")
+        print_problems(found.warnings, "warning")
         succession.use_for(found.config)
         try:
             return _run_alone(found.config, succession)
@@ -360,12 +364,15 @@ def _demo(options: argparse.Namespace) -> int:
 async def _serve_demo(listen: str, succession: Succession) -> int:
     from gateway.command import demo
     from gateway.command.alone import serve
-    from gateway.config.checking.load import load
+    from gateway.config.checking.load import ConfigFiles
     from gateway.config.explaining.explain import outline
+    from gateway.wiring.reloading import Reloader
 
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
-        config = load(demo.CONFIG, demo.environment(upstream.url, listen)).config
+        files = ConfigFiles(demo.CONFIG, demo.environment(upstream.url, listen))
+        config, _, secrets = files.load()
+        reloader_of = partial(Reloader, source=files, secrets=secrets)
 
         async def announce(addresses: Sequence[object]) -> None:
             print(f"Sluice listens on http://{addresses[0]}, in front of a demo upstream.")
@@ -374,38 +381,8 @@ async def _serve_demo(listen: str, succession: Succession) -> int:
             print("\nTry these in another terminal, in this order; press Ctrl-C here to stop:\n")
             print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
 
-        return await serve(config, succession, announce)
+        return await serve(config, succession, announce, reloader_of)
     raise AssertionError("the stack lets nothing pass")
-
-
-def _healthcheck(options: argparse.Namespace) -> int:
-    import http.client
-
-    admin = str(options.admin.reachable) if options.admin else DEFAULT_ADMIN
-    if options.config is not None:
-        from gateway.config.checking.load import load
-
-        listener = load(options.config, os.environ).config.admin
-        if listener is None:
-            print(f"sluice: {options.config} has admin: off, so no health check", file=sys.stderr)
-            return EXIT_FAILED
-        admin = str(listener.listen.reachable)
-    connection = http.client.HTTPConnection(admin, timeout=3)
-    try:
-        connection.request("GET", "/readyz")
-        response = connection.getresponse()
-        body = response.read().decode("utf-8", "replace").strip()
-    except (OSError, http.client.HTTPException) as error:
-        print(
-            f"sluice: no answer from {admin}: {error}\n"
-            "  hint: name the gateway's admin listener with -c FILE or --admin HOST:PORT",
-            file=sys.stderr,
-        )
-        return EXIT_FAILED
-    finally:
-        connection.close()
-    print(body)
-    return EXIT_OK if response.status == http.HTTPStatus.OK else EXIT_FAILED
 
 
 def _version(_options: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ from gateway.limiter.decider import (
     Pending,
     refusing_rule,
     slowest_rule,
-    without_queue,
 )
+from gateway.limiter.outcome import without_queue
 from gateway.limiter.plan import Rule
 from gateway.limits.decision import NEVER
 from gateway.stores.base import Ask

@@ -48,7 +48,6 @@ __all__ = [
     "refused_key",
     "refusing_rule",
     "slowest_rule",
-    "without_queue",
 ]
 
 log = logging.getLogger(__name__)
@@ -129,22 +128,51 @@ class Decider:
         )
         self.holding = Tasks()
         self._loop = asyncio.get_running_loop()
-        terms = tuple(terms)
+        self._calendar_clock = calendar_clock
         self._local: LocalDecider | None = None
-        if terms and self._immediate is None:
-            self._local = LocalDecider(
-                terms,
-                self._ask,
-                self._send,
-                self._give_back_later,
-                clock,
-                calendar_clock,
-                lambda: self._parts,
-            )
+        self._decide_locally(tuple(terms))
         self.waiting = WaitingRoom(max_waiting)
-        if isinstance(store, MessagingStore):
-            metrics.messages = store.messages
-        metrics.refresh = self._refresh_metrics
+        self.publish()
+
+    def publish(self) -> None:
+        """Let the counters show this decider's store."""
+        if isinstance(self._store, MessagingStore):
+            self._metrics.messages = self._store.messages
+        self._metrics.refresh = self._refresh_metrics
+
+    def _decide_locally(self, terms: Sequence[Terms]) -> None:
+        """Decide here on policies with these terms; those with others may still hold something."""
+        if not terms or self._immediate is not None:
+            return
+        if self._local is not None:
+            self._local.reconfigure(terms)
+            return
+        self._local = LocalDecider(
+            terms,
+            self._ask,
+            self._send,
+            self._give_back_later,
+            self._clock,
+            self._calendar_clock,
+            lambda: self._parts,
+        )
+
+    def reconfigure(
+        self, *, deadline_us: int, share: int | None, max_waiting: int, terms: Iterable[Terms]
+    ) -> None:
+        """Decide as another configuration says; arguments as in the constructor.
+
+        Those that wait keep their turns.
+        """
+        self._deadline = deadline_us / US
+        self._share = share
+        self.waiting.reconfigure(max_waiting)
+        self._decide_locally(tuple(terms))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests wait for their turn, or hold what must be renewed."""
+        return bool(len(self.waiting) or len(self.holding))
 
     @property
     def is_ready(self) -> bool:
@@ -164,6 +192,13 @@ class Decider:
 
     async def aclose(self) -> None:
         """Finish what is in flight and close the store, even if cancelled meanwhile."""
+        try:
+            await self.finish()
+        finally:
+            await self._store.aclose()
+
+    async def finish(self) -> None:
+        """Finish what is in flight; the store is asked nothing more."""
         self.waiting.close()
         self._backfill.close()
         try:
@@ -181,7 +216,6 @@ class Decider:
             if self._returns:
                 self._metrics.errors["give_back"] += len(self._returns)
                 self._returns.clear()
-            await self._store.aclose()
 
     def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
         """Decide on one request: immediately if the store is in this process.
@@ -408,15 +442,3 @@ class Decider:
                 return await self._store.renew(outcome.ask, outcome.verdict)
         except TimeoutError:
             raise StoreTimeout("no answer within the deadline") from None
-
-
-def without_queue(verdict: Verdict) -> Verdict:
-    """Return the refusal that replaces a turn for which the queue has no room."""
-    wait_us = verdict.wait_us
-    decisions = tuple(
-        decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)
-        if decision.wait_us == wait_us
-        else decision
-        for decision in verdict.decisions
-    )
-    return Verdict(False, 0, wait_us, decisions)

@@ -124,3 +124,15 @@ def refused_key(outcome: Outcome) -> str:
     """Return the key that a refused request is counted under by the rule that refused it."""
     pairs = zip(outcome.ask.keys, outcome.verdict.decisions, strict=False)
     return next(key for key, decision in pairs if not decision.allowed)
+
+
+def without_queue(verdict: Verdict) -> Verdict:
+    """Return the refusal that replaces a turn for which the queue has no room."""
+    wait_us = verdict.wait_us
+    decisions = tuple(
+        decision._replace(allowed=False, wait_us=0, retry_after_us=wait_us, remaining=0)
+        if decision.wait_us == wait_us
+        else decision
+        for decision in verdict.decisions
+    )
+    return Verdict(False, 0, wait_us, decisions)

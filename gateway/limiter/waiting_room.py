@@ -213,19 +213,28 @@ class WaitingRoom:
     """
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
         self._queues: dict[_Name, _Queue] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
-        self._refusals = Refusals(
-            log, f"requests that would wait are refused: max_waiting ({capacity}) is reached"
-        )
+        self._capacity = capacity
+        self._refusals = self._count_refusals()
 
     def __len__(self) -> int:
         return self._count
 
     def __repr__(self) -> str:
         return f"<WaitingRoom {self._count} of {self._capacity}, {len(self._queues)} queues>"
+
+    def _count_refusals(self) -> Refusals:
+        reason = f"max_waiting ({self._capacity}) is reached"
+        return Refusals(log, f"requests that would wait are refused: {reason}")
+
+    def reconfigure(self, capacity: int) -> None:
+        """Let another number of requests wait; those that wait already keep their turns."""
+        if capacity != self._capacity:
+            self._capacity = capacity
+            self._refusals.stop()
+            self._refusals = self._count_refusals()
 
     def has_room(
         self, ask: Ask, verdict: Verdict, queue_max: int, *, is_alone: bool = False

@@ -182,6 +182,8 @@ class Handover:
         Returns:
             Those of the service manager, in words: connections wait there that nothing accepts.
         """
+        if not self._left:
+            return []
         kept = {self._left[at] for at in taken([one.place for one in self._left], wanted)}
         unwanted = [one for one in self._left if one not in kept]
         self._left = [one for one in self._left if one in kept]

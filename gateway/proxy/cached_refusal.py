@@ -17,6 +17,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.base.clock import US, monotonic_ns
 from gateway.limiter.decider import refusing_rule
+from gateway.observe.logs import AccessEntry
 
 if TYPE_CHECKING:
     from gateway.limiter.decider import Outcome
@@ -33,35 +34,42 @@ class CachedRefusal:
     """One refusal on one connection, ready to be sent again: a `RepeatableReply`.
 
     Args:
-        segment: the bytes of the request that was refused.
+        exchange: the exchange that was refused.
+        route: its route.
+        policy: the counters of the policy that refused it.
         until_ns: when the refusal expires; monotonic.
         reply: head and body of the response.
-        status: of the response.
-        policy: the counters of the policy that refused the request.
-        route: the counters of its route.
-        log: writes the log line of another such request, given its duration; None without a log.
+        access_log: takes the line of each repetition; None without a log.
     """
 
-    __slots__ = ("_log", "_policy", "_reply", "_route", "_segment", "_status", "_until_ns")
+    __slots__ = (
+        "_access_log",
+        "_exchange",
+        "_policy",
+        "_reply",
+        "_route",
+        "_segment",
+        "_until_ns",
+        "_write_line",
+    )
 
     def __init__(
         self,
-        *,
-        segment: bytes,
+        exchange: Exchange,
+        route: RouteMetrics,
+        policy: PolicyMetrics,
         until_ns: int,
         reply: bytes,
-        status: int,
-        policy: PolicyMetrics,
-        route: RouteMetrics,
-        log: Callable[[int], None] | None,
+        access_log: AccessLog | None,
     ) -> None:
-        self._segment = segment
+        self._exchange = exchange
+        self._route = route
+        self._policy = policy
         self._until_ns = until_ns
         self._reply = reply
-        self._status = status
-        self._policy = policy
-        self._route = route
-        self._log = log
+        self._access_log = access_log
+        self._segment = exchange.request.connection.segment
+        self._write_line: Callable[[int], None] | None = None
 
     def repeat(self, segment: bytes) -> bytes:
         """Refuse the request in these bytes like the last one; return nothing if it may pass."""
@@ -70,9 +78,14 @@ class CachedRefusal:
             return b""
         self._policy.refused += 1
         duration_us = (monotonic_ns() - now_ns) // 1000
-        self._route.answered(self._status, duration_us)
-        if self._log is not None:
-            self._log(duration_us)
+        self._route.answered(self._exchange.status, duration_us)
+        if self._access_log is not None:
+            write_line = self._write_line
+            if write_line is None:
+                # Only now: many clients do not repeat themselves.
+                entry = self._exchange.fill_in(AccessEntry())
+                write_line = self._write_line = self._access_log.repeat(entry)
+            write_line(duration_us)
         return self._reply
 
 
@@ -88,21 +101,20 @@ def remember(
         access_log: takes the line of each repetition; None without a log.
     """
     request, ruling = exchange.request, exchange.ruling
-    segment = request.connection.segment
-    if ruling is None or not ruling.route.repeats_refusals or outcome.alone or not segment:
+    connection = request.connection
+    if ruling is None or not ruling.route.repeats_refusals or outcome.alone:
         return
-    if not exchange.keeps_alive or request.payload is not EMPTY_PAYLOAD:
+    if not connection.segment or not exchange.keeps_alive or request.payload is not EMPTY_PAYLOAD:
         return
     held_us = holds_for_us(outcome.verdict)
     if held_us:
-        request.connection.repeatable = CachedRefusal(
-            segment=segment,
-            until_ns=request.started_ns + held_us * 1000,
-            reply=reply,
-            status=exchange.status,
-            policy=refusing_rule(outcome).policy.metrics,
-            route=ruling.route.metrics,
-            log=None if access_log is None else access_log.repeat(exchange.log_entry()),
+        connection.repeatable = CachedRefusal(
+            exchange,
+            ruling.route.metrics,
+            refusing_rule(outcome).policy.metrics,
+            request.started_ns + held_us * 1000,
+            reply,
+            access_log,
         )
 
 

@@ -12,19 +12,18 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.base.clock import monotonic_us, wall_us
 from gateway.base.errors import BadRequestError
-from gateway.config.models.listeners import HTTPS_PORT
+from gateway.config.values.address import DEFAULT_PORTS
 from gateway.http import answer
 from gateway.http.answer import Answer
 from gateway.limiter.decider import (
-    Decider,
     Outcome,
     Pending,
     refused_key,
     refusing_rule,
     slowest_rule,
-    without_queue,
 )
 from gateway.limiter.lease_keeper import HeldLease, leases_of
+from gateway.limiter.outcome import without_queue
 from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
 from gateway.limits.decision import Verdict
 from gateway.proxy.client.request_parser import changed
@@ -82,7 +81,6 @@ class Gate:
     Args:
         routes: where requests go.
         addresses: which proxies are trusted to name the client.
-        decider: asks the store.
         hidden: fields that the configuration looks at and that clients may not set.
     """
 
@@ -90,13 +88,11 @@ class Gate:
         self,
         routes: RouteTable[Route],
         addresses: ClientAddress,
-        decider: Decider,
         hidden: Hidden = NOTHING_HIDDEN,
     ) -> None:
         self._hidden = hidden
         self._routes = routes
         self._addresses = addresses
-        self._decider = decider
         self._known: dict[tuple[str, str, str], tuple[str, Route]] = {}
 
     def recognise(self, peer: str) -> tuple[str, bool]:
@@ -163,7 +159,7 @@ class Gate:
         canonical_path(_path(request))
         host = request.host = normal_host(request.raw_host)
         port = request.connection.https_port
-        where = host if port == HTTPS_PORT else f"{host}:{port}"
+        where = host if port == DEFAULT_PORTS["https"] else f"{host}:{port}"
         target = request.target if request.target != "*" else "/"
         location = f"https://{where}{target}".encode("utf-8", "surrogateescape")
         return Answer(308, b"Location: %b\r\nCache-Control: no-store\r\n" % location, b"")
@@ -247,7 +243,7 @@ class Gate:
         if question is None or isinstance(question, MissingKey):
             self._uncounted(ruling, plan, question)
             return None
-        return self._decider.decide(question[0], question[1])
+        return ruling.route.decider.decide(question[0], question[1])
 
     def apply(self, ruling: Ruling, outcome: Outcome) -> Answer | None:
         """Add the result of the limits to the ruling; return the refusal if it is one.
@@ -286,7 +282,7 @@ class Gate:
     def _hold(self, ruling: Ruling, outcome: Outcome) -> None:
         leases = leases_of(outcome)
         if leases is not None:
-            ruling.lease = HeldLease(self._decider, leases)
+            ruling.lease = HeldLease(ruling.route.decider, leases)
 
     def _closed(self, ruling: Ruling, policy: CompiledPolicy, verdict: Verdict) -> Answer:
         ruling.policy = policy.name
@@ -318,9 +314,10 @@ class Gate:
         """
         policy = slowest_rule(outcome).policy
         counters = policy.metrics
+        decider = ruling.route.decider
         ruling.policy = policy.name
-        if not self._decider.may_wait(outcome):
-            self._decider.give_back(outcome)
+        if not decider.may_wait(outcome):
+            decider.give_back(outcome)
             refused = outcome._replace(verdict=without_queue(outcome.verdict))
             fields = ruling.route.limit_fields
             if fields is not None:
@@ -331,7 +328,7 @@ class Gate:
         started_us = monotonic_us()
         ruling.is_waiting = True
         try:
-            await self._decider.wait_turn(outcome, has_left)
+            await decider.wait_turn(outcome, has_left)
         finally:
             ruling.is_waiting = False
             counters.waiting -= 1

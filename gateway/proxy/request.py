@@ -103,14 +103,9 @@ class Request:
         if target[:1] != "/":
             self._read_other_form(target)
             target = self.target
-        question = target.find("?")
-        if question >= 0:
-            self.path = target[:question]
-            self.query = target[question + 1 :]
-            if "#" in self.query:
-                raise BadRequestError("The request target has a fragment", kind="target")
-        else:
-            self.path = target
+        self.path, _, self.query = target.partition("?")
+        if "#" in self.query:
+            raise BadRequestError("The request target has a fragment", kind="target")
 
     def _read_other_form(self, target: str) -> None:
         if target == "*" and self.method == "OPTIONS":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.http.answer import LimitFields
 from gateway.http.editing.fields import FieldEdit
+from gateway.limiter.decider import Decider
 from gateway.limiter.plan import Plan
 from gateway.observe.metrics import RouteMetrics
 from gateway.proxy.changes import Outgoing
@@ -38,6 +39,8 @@ class Route:
         pages: the formats of errors; None for problem documents.
         intercepted: statuses of the upstream's answers that error pages replace; None for none.
         repeats_refusals: whether a refusal may be sent again as long as it holds.
+        decider: asks the store about the plan. A request stays with the one that it began with,
+            whatever a reload changes meanwhile.
     """
 
     name: str
@@ -54,3 +57,4 @@ class Route:
     pages: ErrorPages | None
     intercepted: frozenset[int] | None
     repeats_refusals: bool
+    decider: Decider

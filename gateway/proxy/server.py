@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.base.clock import US
 from gateway.base.deadlines import Watch
@@ -20,18 +21,19 @@ from gateway.config.models.gateway import ServerConfig
 from gateway.http import answer
 from gateway.observe.logs import AccessEntry, AccessLog
 from gateway.observe.metrics import GatewayMetrics
-from gateway.proxy.client.acceptor import ProxyServer
+from gateway.proxy.client.acceptor import Acceptor
 from gateway.proxy.client.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
 from gateway.proxy.client.connection import ClientConnection
+from gateway.proxy.client.handler import Configured, ConnectionSettings
 from gateway.proxy.client.request_parser import RequestParser
 from gateway.proxy.client.timeouts import ClientTimeouts
 from gateway.proxy.direct_responses import ErrorPages, response_head
 from gateway.proxy.driver import Driver
 from gateway.proxy.gate import Gate
+from gateway.routing.spelling import Reserved
 
 if TYPE_CHECKING:
     from gateway.proxy.client.handler import ServedRequest
-    from gateway.routing.spelling import Reserved
 
 log = logging.getLogger(__name__)
 
@@ -39,42 +41,59 @@ LINGER_S: Final = 2.0
 """How long a client that is still sending has to read its answer (nginx: 5 s)."""
 
 
+class ProxySettings(NamedTuple):
+    """What a configuration says of all clients.
+
+    Attributes:
+        gate: decides which requests go where.
+        config: the limits of clients.
+        access_log: takes one line for each request; None without a log.
+        max_connections: how many clients there may be.
+        reserved: as in `ConnectionSettings`.
+        pages: the formats of errors where no route is known; None for problem documents.
+    """
+
+    gate: Gate
+    config: ServerConfig
+    access_log: AccessLog | None
+    max_connections: int
+    reserved: Reserved
+    pages: ErrorPages | None = None
+
+
 class Proxy:
     """The handler of all client connections.
 
     Args:
-        gate: decides which requests go where.
-        config: the limits of clients.
+        settings: of all clients.
         metrics: of the gateway.
-        access_log: takes one line for each request; None without a log.
-        max_connections: how many clients there may be.
-        reserved: as in `ClientConnection`.
-        pages: the formats of errors where no route is known; None for problem documents.
 
     Attributes:
-        server: creates a connection object for each client, for `loop.create_server`.
         crowd: defers the work of many clients that leave at the same moment.
         serve: starts serving a request; see `Driver.serve`.
     """
 
-    def __init__(
-        self,
-        gate: Gate,
-        config: ServerConfig,
-        metrics: GatewayMetrics,
-        access_log: AccessLog | None,
-        max_connections: int,
-        reserved: Reserved,
-        pages: ErrorPages | None = None,
-    ) -> None:
-        self._gate = gate
+    def __init__(self, settings: ProxySettings, metrics: GatewayMetrics) -> None:
+        config = settings.config
+        self._gate = settings.gate
         self._metrics = metrics
         self._clients: set[ClientConnection] = set()
         self._all_gone = asyncio.Event()
         self.crowd = Portions()
-        self._driver = Driver(gate, metrics, access_log, pages)
+        self._driver = Driver(settings.gate, metrics, settings.access_log, settings.pages)
         # Saves a call per request.
         self.serve = self._driver.serve
+        per_ip = config.max_connections_per_ip
+        self._admission = Admission(self._clients, settings.max_connections, per_ip)
+        self._refusals = {
+            limit: Refusals(log, f"clients are refused: server.{limit} is reached")
+            for limit in (MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP)
+        }
+        self._of_connections = self._connection_settings(settings)
+        self._watch = Watch(self._clients, self._of_connections.timeouts.shortest)
+
+    def _connection_settings(self, settings: ProxySettings) -> ConnectionSettings:
+        config = settings.config
         timeouts = ClientTimeouts(
             head=config.header_timeout / US,
             body=config.body_timeout / US,
@@ -82,19 +101,44 @@ class Proxy:
             linger=LINGER_S,
             rate=float(config.min_rate or 0),
         )
-        self._admission = Admission(self._clients, max_connections, config.max_connections_per_ip)
-        self._refusals = {
-            limit: Refusals(log, f"clients are refused: server.{limit} is reached")
-            for limit in (MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP)
-        }
-        self._watch = Watch(self._clients, min(timeouts[:-1]))
-        self.server = ProxyServer(
-            self,
-            timeouts,
-            parser=RequestParser(config.max_header_size, config.max_headers, config.methods),
-            max_head=config.max_head_size,
-            reserved=reserved,
+        parser = RequestParser(config.max_header_size, config.max_headers, config.methods)
+        return ConnectionSettings(self, timeouts, parser, config.max_head_size, settings.reserved)
+
+    def acceptor(self, https_port: int = 0) -> Acceptor:
+        """Return what creates the connections of a listener.
+
+        Args:
+            https_port: as in `ConnectionSettings`.
+        """
+        return Acceptor(self._of_connections._replace(https_port=https_port))
+
+    def reconfigure(self, settings: ProxySettings, listeners: Mapping[Configured, int]) -> None:
+        """Serve as another configuration says, from the next request of each client on.
+
+        Args:
+            settings: of all clients.
+            listeners: what creates the connections of each listener, and its HTTPS port; those
+                that are missing keep theirs.
+        """
+        self._gate = settings.gate
+        self._driver.reconfigure(settings.gate, settings.access_log, settings.pages)
+        self._of_connections = self._connection_settings(settings)
+        for acceptor in {*listeners, *(client.acceptor for client in self._clients)}:
+            https_port = listeners.get(acceptor, acceptor.settings.https_port)
+            acceptor.settings = self._of_connections._replace(https_port=https_port)
+        for client in self._clients:
+            client.reconfigure()
+        # After the clients, which may be others by what proxies are trusted now.
+        self._admission.reconfigure(
+            settings.max_connections, settings.config.max_connections_per_ip
         )
+        self._watch.set(self._of_connections.timeouts.shortest)
+
+    def close_when_idle(self, acceptors: Collection[Configured]) -> None:
+        """End the connections of some listeners with their present requests."""
+        for client in tuple(self._clients):
+            if client.acceptor in acceptors:
+                client.close_when_idle()
 
     def __repr__(self) -> str:
         return f"<Proxy {len(self._clients)} clients, {len(self._driver)} tasks>"
@@ -102,7 +146,7 @@ class Proxy:
     @property
     def under_way(self) -> int:
         """Return how many requests are being served."""
-        return sum(client.is_busy for client in self._clients)
+        return sum(client.current is not None for client in self._clients)
 
     def recognise(self, peer: str) -> tuple[str, bool]:
         """Return the key that a peer is counted under, and whether it is a trusted proxy."""

@@ -116,7 +116,7 @@ def compile_caller_key(
     Args:
         per: `ip`, the default of a line without `per`, for everything that the client names; `all`;
             or some of `words`, in the order in which they appear in the identity.
-        whole: the identity of everything that a client names, in the form of `named`.
+        whole: the identity of all values that a client names, in the form of `named`.
         words: functions from a client's request to the value of each further word.
 
     Raises:

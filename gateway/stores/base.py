@@ -193,7 +193,7 @@ class PreparedStore(Store, Protocol):
     """A store that works better if it knows its limits in advance."""
 
     def expect(self, policies: Mapping[str, Sequence[Limit]]) -> None:
-        """Take note of the limits; called at most once, before `start`.
+        """Take note of the limits; called before `start`, and again when a reload changes them.
 
         Args:
             policies: the limits, by the names of policies.

@@ -78,9 +78,13 @@ class Follower:
 
     async def aclose(self) -> None:
         """Close the store."""
+        await self.finish()
+        await self._store.aclose()
+
+    async def finish(self) -> None:
+        """Ask the store nothing more."""
         await self._shards.aclose()
         await self._watching.finish(0)
-        await self._store.aclose()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict | None]:
         """Return a verdict for each ask; None for those that it has missed."""

@@ -55,7 +55,7 @@ def chosen(parts: int, policies: Sequence[str] = ()) -> IsMoving:
 
 
 class _NewStorePart(NamedTuple):
-    """What the new store is asked: some limits of one ask."""
+    """The question to the new store: some limits of one ask."""
 
     at: int
     places: tuple[int, ...]
@@ -122,13 +122,25 @@ class MovingStore:
         await self._new.start()
         await becomes(lambda: self._new.is_ready, NEW_STORE_S)
 
+    @property
+    def parts(self) -> tuple[Store, Store]:
+        """Return the old store and the new one."""
+        return self._both
+
     async def aclose(self) -> None:
         """Close both."""
+        await self.aclose_but(None)
+
+    async def aclose_but(self, kept: Store | None) -> None:
+        """Close both, but for one that is still in use elsewhere."""
         await self._tasks.finish(1)
         try:
-            await self._old.aclose()
+            if self._old is not kept:
+                await self._old.aclose()
         finally:
-            await self._new.aclose()
+            await self._new.finish()
+            if self._both[1] is not kept:
+                await self._both[1].aclose()
 
     async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
         """Ask both concurrently; both must admit a request.

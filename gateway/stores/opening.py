@@ -67,10 +67,21 @@ def find_store(url: str) -> StoreMaker:
 
 def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # noqa: ARG001
     """Return the store of `memory://?max_keys=...`."""
+    max_keys, advice = _room(url)
+    return MemoryStore(max_keys, advice=advice)
+
+
+def reconfigure_memory(store: MemoryStore, url: str) -> None:
+    """Apply the options of another URL to the store of `memory://`, which keeps its counts."""
+    store.reconfigure(*_room(url))
+
+
+def _room(url: str) -> tuple[int, str]:
+    """Return how many keys there may be, and what the operator can do when that is too few."""
     max_keys = int(read_parts(url).options.get("max_keys", DEFAULT_MAX_KEYS))
     more = f"memory://?max_keys={4 * max_keys}"
     advice = f"a store.url of {more} has room for four times as many, Redis or MySQL for more"
-    return MemoryStore(max_keys, advice=advice)
+    return max_keys, advice
 
 
 def _builtin(scheme: str, kind: StoreKind) -> Any:

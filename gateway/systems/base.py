@@ -55,6 +55,20 @@ class Frontend(Protocol):
                 nothing is left open.
         """
 
+    def reconfigured(
+        self, name: str, listener: FrontendConfig, context: FrontendContext
+    ) -> Callable[[], object] | None:
+        """Prepare to serve as another configuration says, with the connections that are open.
+
+        Args:
+            name: its name in metrics and logs.
+            listener: its configuration, at the same address as before.
+            context: the parts of the gateway that it uses.
+
+        Returns:
+            What makes it do so; None if that takes another front end.
+        """
+
     @property
     def address(self) -> Address | UnixAddress:
         """Return the address, with the actual port."""

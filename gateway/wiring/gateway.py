@@ -1,57 +1,41 @@
-"""Builds a running gateway from a checked configuration."""
+"""Builds a running gateway from a checked configuration, and gives it others while it runs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from socket import socket
 from typing import NamedTuple
-
-from aiohttp import http_parser
 
 import gateway
 from gateway.admin.api import AdminServer
-from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.admin.readiness import Phase, Readiness, judge
+from gateway.admin.reloading import Reloadable, ReloadRecord
 from gateway.admin.resources import OneProcess
 from gateway.base.clock import US
-from gateway.base.errors import ConfigError, GatewayError, StartError
-from gateway.base.tasks import becomes
+from gateway.base.errors import GatewayError, StartError
+from gateway.base.tasks import Tasks, becomes
 from gateway.config.models.frontends import titles
-from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
+from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
-from gateway.net.binding import (
-    ALONE,
-    BACKLOG,
-    BindError,
-    Sharing,
-    SocketFile,
-    bound_everywhere,
-    bound_file,
-)
+from gateway.net.binding import ALONE, BindError, Sharing
 from gateway.net.handover import HasNumber
-from gateway.net.start_errors import ADMIN, cannot_listen, cannot_log
+from gateway.net.start_errors import cannot_listen, cannot_log
 from gateway.net.tls.renewal import Renewal
-from gateway.observe.logs import AccessLog, LineWriter, open_output, setup_logging
+from gateway.observe.logs import AccessLog, LineWriter, Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
-from gateway.proxy.client.admission import affordable
-from gateway.proxy.client.listener import HandshakeTimeouts, Listener
-from gateway.proxy.gate import Gate
+from gateway.proxy.client.request_parser import require_strict_parser
 from gateway.proxy.server import Proxy
 from gateway.proxy.upstream.health import HealthChecks
-from gateway.proxy.upstream.targets import Upstream
-from gateway.routing.client_address import ClientAddress
-from gateway.stores.base import Store, WarningStore
-from gateway.stores.migrating import MovingStore
-from gateway.systems.base import Frontend, FrontendContext
+from gateway.stores.base import Store
+from gateway.systems.base import Frontend
 from gateway.systems.listeners import make_frontends
-from gateway.wiring.field_names import hidden_fields, reserved_fields
-from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
-from gateway.wiring.listeners import accept_plan_of, certificates_of
-from gateway.wiring.policies import compile_policies, plans_of
-from gateway.wiring.routes import compile_pages, compile_routes
+from gateway.wiring.admin import start_admin
+from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, ClientListeners
+from gateway.wiring.frontends import FrontendChange, change_frontends
+from gateway.wiring.limiter import load_stores
+from gateway.wiring.running import ProcessParts, RunningConfig, max_connections, missing_files
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +43,6 @@ LOG_DELAY_S = 0.05
 """How long lines of requests are collected before they are written: one system call for many."""
 STORE_S = 0.25
 """How long a start waits for its store; an unavailable store does not prevent a start."""
-MAX_ANSWER_HEAD = 128 * 1024
-"""Maximum size of the header fields of a response, in bytes."""
-
-
-class BoundSocket(NamedTuple):
-    """A socket that was bound for a listener.
-
-    Attributes:
-        number: the number of the listener, in the order of the configuration.
-        socket: bound to its address.
-    """
-
-    number: int
-    socket: socket
 
 
 class WorkerResources(NamedTuple):
@@ -98,6 +68,24 @@ class WorkerResources(NamedTuple):
     sharing: Sharing = ALONE
 
 
+class Prepared(NamedTuple):
+    """Another configuration, ready to be used.
+
+    Attributes:
+        running: what was made from it.
+        listeners: its listeners for HTTP clients.
+        frontends: its listeners for clients of other systems; those that are new have started.
+        admin: its admin listener, started already if it is new; None for none.
+        output: where it logs.
+    """
+
+    running: RunningConfig
+    listeners: ChangedListeners
+    frontends: FrontendChange
+    admin: AdminServer | None
+    output: Output
+
+
 class Gateway:
     """A gateway made from a configuration; use it in a running event loop.
 
@@ -105,6 +93,10 @@ class Gateway:
         config: checked and complete.
         resources: its place among several workers; None if it is the only one.
         sharing: how the only one shares addresses with processes before and after it.
+
+    Attributes:
+        reloads: what came of its reloads.
+        reloadable: reloads it for `POST /reload`; None without a file. Set it before the start.
 
     Raises:
         StartError: the log's file cannot be opened, or the store's URL cannot be used.
@@ -117,94 +109,69 @@ class Gateway:
         resources: WorkerResources | None = None,
         sharing: Sharing = ALONE,
     ) -> None:
-        _require_strict_parser()
-        loop = asyncio.get_running_loop()
-        self.config = config
+        require_strict_parser()
         self._resources = resources
-        self._sharing = sharing if resources is None else resources.sharing
         self.metrics = GatewayMetrics(gateway.__version__)
+        self.reloads = ReloadRecord(self.metrics)
+        self.reloadable: Reloadable | None = None
         self._phase = Phase.STARTING
+        self._output = self._open_output(config)
+        self._log_as(config)
+        self._around = ProcessParts(
+            metrics=self.metrics, is_leaving=self._is_leaving, sharing=sharing
+        )
+        if resources is not None:
+            self._around = self._around._replace(
+                workers=resources.workers,
+                memory=resources.memory,
+                has_frontends=resources.is_first,
+                sharing=resources.sharing._replace(is_on=True),
+            )
+        self._running = RunningConfig(config, self._around)
+        self._running.compile()
+        self._frontends: list[Frontend] = []
+        if self._around.has_frontends:
+            self._frontends = make_frontends(self._running.frontend_context())
+        self._proxy = Proxy(self._running.settings(self._access_log), self.metrics)
+        self._listeners = ClientListeners(self._proxy, self.metrics, self._around.sharing)
+        self._health = HealthChecks()
+        self._renewal = Renewal(self._running.certificates.all, self._note_certificates)
+        self._retiring = Tasks()
+        self._admin: AdminServer | None = None
+        if warning := missing_files(config):
+            log.warning("%s", warning)
+
+    @property
+    def config(self) -> GatewayConfig:
+        """The configuration in use."""
+        return self._running.config
+
+    def _is_leaving(self) -> bool:
+        return self._phase is Phase.DRAINING
+
+    def _open_output(self, config: GatewayConfig) -> Output:
+        lock = self._resources.log_lock if self._resources is not None else None
         try:
-            lock = resources.log_lock if resources is not None else None
-            self._output = open_output(config.log.output, self.metrics.log, lock)
+            return open_output(config.log.output, self.metrics.log, lock)
         except OSError as error:
             raise cannot_log(config.log.output, error) from error
-        name = resources.name if resources is not None else ""
-        setup_logging(self._output, config.log.format, config.log.level, name)
-        self._lines = LineWriter(self._output, partial(loop.call_later, LOG_DELAY_S))
-        access_log = AccessLog(self._lines.write, config.log.format) if config.log.access else None
-        try:
-            memory = resources.memory if resources is not None else None
-            store = store_of(config, self.metrics, memory)()
-        except ConfigError as error:
-            problem = error.problems[0]
-            raise StartError(problem.path or "store.url", problem.message, problem.hint) from error
-        self._store = store
-        self._moving = store if isinstance(store, MovingStore) else None
-        workers = resources.workers if resources is not None else 1
-        self._decider = decider_of(config, store, self.metrics.store("main"), workers)
-        has_frontends = resources is None or resources.is_first
-        self._certificates = certificates_of(config, has_frontends=has_frontends)
-        self._upstreams = {
-            name: Upstream(
-                name,
-                upstream,
-                self.metrics.upstream(name),
-                max_head=MAX_ANSWER_HEAD,
-                tls=self._certificates.upstreams.get(name),
-            )
-            for name, upstream in config.upstreams.items()
-        }
-        self._health = HealthChecks(self._upstreams.values())
-        overrides = overrides_of(config)
-        self._reader = reader_of(config, overrides)
-        policies = compile_policies(config, self.metrics, overrides)
-        routes = compile_routes(config, self._upstreams, policies, self.metrics)
-        self._frontends: list[Frontend] = []
-        if has_frontends:
-            certificates = self._certificates.frontends
-            context = FrontendContext(
-                config=config,
-                decider=self._decider,
-                store=store,
-                policies=policies,
-                plan_of=plans_of(config.policies, policies),
-                metrics=self.metrics,
-                tls=dict(zip(titles(config.listeners), certificates, strict=True)),
-                is_leaving=lambda: self._phase is Phase.DRAINING,
-                sharing=self._sharing,
-            )
-            self._frontends = make_frontends(context)
-        gate = Gate(
-            routes,
-            ClientAddress(config.trusted_proxies, config.ipv6_prefix),
-            self._decider,
-            hidden_fields(config),
-        )
-        self._max_connections = _max_connections(config)
-        self._proxy = Proxy(
-            gate,
-            config.server,
-            self.metrics,
-            access_log=access_log,
-            max_connections=self._max_connections,
-            reserved=reserved_fields(config),
-            pages=compile_pages(config),
-        )
-        self._renewal = Renewal(self._certificates.all, self._note_certificates)
-        self._listeners: list[tuple[ListenerConfig, asyncio.Server | Listener]] = []
-        self._files: list[SocketFile] = []
-        self._admin: AdminServer | None = None
+
+    def _log_as(self, config: GatewayConfig) -> None:
+        """Log as a configuration says from now on."""
+        output, settings = self._output, config.log
+        name = self._resources.name if self._resources is not None else ""
+        setup_logging(output, settings.format, settings.level, name)
+        later = partial(asyncio.get_running_loop().call_later, LOG_DELAY_S)
+        self._lines = LineWriter(output, later)
+        self._access_log: AccessLog | None = None
+        if settings.access:
+            self._access_log = AccessLog(self._lines.write, settings.format)
 
     @property
     def addresses(self) -> list[Address]:
         """The TCP addresses for clients, with the actual ports."""
-        return [
-            Address(*socket.getsockname()[:2])
-            for config, listener in self._listeners
-            for socket in listener.sockets
-            if isinstance(config.address, Address)
-        ]
+        found = (address for _, address in self._listeners.addresses)
+        return [address for address in found if isinstance(address, Address)]
 
     @property
     def frontend_addresses(self) -> list[Address | UnixAddress]:
@@ -214,27 +181,14 @@ class Gateway:
     @property
     def sockets(self) -> list[HasNumber]:
         """The sockets that another process can take over."""
-        found: list[HasNumber] = [one for _, each in self._listeners for one in each.sockets]
-        if self._admin is not None:
-            found += self._admin.sockets
-        return found + [one for frontend in self._frontends for one in frontend.sockets]
+        admin = self._admin.sockets if self._admin is not None else []
+        frontends = [one for frontend in self._frontends for one in frontend.sockets]
+        return [*self._listeners.sockets, *admin, *frontends]
 
     @property
     def readiness(self) -> Readiness:
         """Return whether this gateway should get traffic."""
-        states = [StoreState("main", self._decider.is_ready, self._reason_to_need_store())]
-        if self._moving is not None:
-            # Policies need the old store.
-            states.append(StoreState("new", self._moving.is_new_ready, needed_by=""))
-        warning = self._store.warning if isinstance(self._store, WarningStore) else ""
-        return judge(self._phase, states, warning)
-
-    def _reason_to_need_store(self) -> str:
-        if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
-            return "a policy"
-        if any(listener.throttr is not None for listener in self.config.listeners):
-            return "a Throttr listener"
-        return ""
+        return judge(self._phase, *self._running.store_states())
 
     async def start(self, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Listen and serve.
@@ -249,117 +203,194 @@ class Gateway:
             StartError: it cannot listen on an address, or a certificate cannot be used; everything
                 that was started is stopped again.
         """
+        running, config = self._running, self.config
+        sockets = self._resources.sockets if self._resources is not None else None
         try:
-            await asyncio.to_thread(self._certificates.load)
+            await asyncio.to_thread(running.certificates.load)
             self._note_certificates()
-            await self._bind()
+            listeners = await self._listeners.prepare(config, running.certificates, sockets)
         except StartError:
             await self._close(0)
             raise
-        await self._decider.start()
-        if self._reader is not None:
-            await self._reader.start()
-        # Otherwise the gateway would decide the first requests alone.
-        await becomes(lambda: self._decider.is_ready, STORE_S)
-        for upstream in self._upstreams.values():
-            upstream.start()
-        self._health.start()
         try:
-            await self._start_frontends()
+            self._admin = await self._start_admin(config)
+            await running.start()
+            # Otherwise the gateway would decide the first requests alone.
+            await becomes(lambda: running.decider.is_ready, STORE_S)
+            running.take_effect()
+            self._health.watch(running.upstreams.values())
+            await self._start_frontends(config, list(enumerate(self._frontends)))
         except StartError:
+            listeners.close()
             await self._close(0)
             raise
         if ready is not None:
             await ready()
-        for _, listener in self._listeners:
-            await listener.start_serving()
+        await self._listeners.commit(listeners, max_connections(config))
         self._renewal.start()
         self._phase = Phase.SERVING
-        if self._admin is not None and self.config.admin is not None:
-            admin = Address(self.config.admin.listen.host, self._admin.port)
-            log.info("health and metrics on http://%s", admin)
-        for config, listener in self._listeners:
-            for one in listener.sockets:
-                where: object = config.address
-                if isinstance(where, Address):
-                    where = Address(*one.getsockname()[:2])
-                log.info("listening on %s://%s", config.scheme, where)
-        for name, frontend in zip(titles(self.config.listeners), self._frontends, strict=False):
-            log.info("listening on %s for clients of %s", frontend.address, name)
+        self._say_where()
 
     async def serve_admin(self) -> None:
         """Let the admin listener report on this gateway, and no longer on its predecessor."""
         if self._admin is not None:
             await self._admin.serve()
 
-    async def _start_frontends(self) -> None:
-        for index, frontend in enumerate(self._frontends):
+    def _say_where(self) -> None:
+        if self._admin is not None and self.config.admin is not None:
+            admin = Address(self.config.admin.listen.host, self._admin.port)
+            log.info("health and metrics on http://%s", admin)
+        for listener, address in self._listeners.addresses:
+            log.info("listening on %s://%s", listener.scheme, address)
+        for name, frontend in zip(titles(self.config.listeners), self._frontends, strict=False):
+            log.info("listening on %s for clients of %s", frontend.address, name)
+
+    async def _start_admin(self, config: GatewayConfig) -> AdminServer | None:
+        """Return the admin listener of a configuration; None if it has none, or not here."""
+        if self._resources is not None:
+            return None
+        subject = OneProcess(self.metrics, lambda: self.readiness, self.reloads)
+        return await start_admin(config, subject, self.reloadable, self._around.sharing)
+
+    async def _start_frontends(
+        self, config: GatewayConfig, frontends: Sequence[tuple[int, Frontend]]
+    ) -> None:
+        for index, frontend in frontends:
             try:
                 await frontend.start()
             except OSError as error:
-                listener = self.config.listeners[index]
+                listener = config.listeners[index]
                 address = error.address if isinstance(error, BindError) else listener.address
                 raise cannot_listen(f"listeners[{index}].bind", address, error) from error
 
-    async def _bind(self) -> None:
-        if self._resources is not None:
-            for taken in self._resources.sockets:
-                await self._listen(taken)
+    # Another configuration.
+
+    async def reload(self, config: GatewayConfig) -> None:
+        """Serve as another configuration says; connections, waiting requests and counts are kept.
+
+        Args:
+            config: checked and complete.
+
+        Raises:
+            StartError: it cannot be used; the present one stays in use.
+        """
+        await self.commit(await self.prepare(config))
+
+    async def prepare(self, config: GatewayConfig, sockets: Sequence[BoundSocket] = ()) -> Prepared:
+        """Make all that another configuration needs, and leave the present one in use.
+
+        Either `commit` or `discard` must follow.
+
+        Args:
+            config: checked and complete.
+            sockets: sockets of listeners that are new; for one of several workers, which cannot
+                bind them.
+
+        Raises:
+            StartError: it cannot be used; everything that was made is undone.
+        """
+        present = self._running
+        if self._resources is None and config.server.workers != present.config.server.workers:
+            hint = "restart the gateway, or upgrade it with SIGUSR2"
+            message = "the number of processes cannot be changed while the gateway runs"
+            raise StartError("server.workers", message, hint)
+        await asyncio.to_thread(load_stores, config)
+        output = self._output
+        if config.log.output != present.config.log.output:
+            output = self._open_output(config)
+        try:
+            running = RunningConfig(config, self._around, present)
+        except StartError:
+            self._close_output(output)
+            present.publish()
+            raise
+        bound = None if self._resources is None else sockets
+        listeners, admin = None, self._admin
+        change = FrontendChange(self._frontends, [], [], [])
+        try:
+            await asyncio.to_thread(running.compile)
+            await asyncio.to_thread(running.certificates.load)
+            listeners = await self._listeners.prepare(config, running.certificates, bound)
+            if config.admin != present.config.admin:
+                admin = await self._start_admin(config)
+            await running.start()
+            await becomes(lambda: running.decider.is_ready, STORE_S)
+            if self._around.has_frontends:
+                context = running.frontend_context()
+                change = change_frontends(context, present.config, self._frontends)
+                await self._start_frontends(config, change.new)
+        except BaseException:
+            await self._undo(running, listeners, change.new, admin, output)
+            raise
+        return Prepared(running, listeners, change, admin, output)
+
+    async def commit(self, prepared: Prepared) -> None:
+        """Serve as the prepared configuration says, and end what it does not use.
+
+        If the gateway is shutting down meanwhile, nothing is changed.
+        """
+        if self._phase is not Phase.SERVING:
+            await self.discard(prepared)
             return
-        for index, listener in enumerate(self.config.listen):
-            try:
-                for taken in await self._take(index, listener):
-                    await self._listen(taken)
-            except OSError as error:
-                path = "listen" if len(self.config.listen) == 1 else f"listen[{index}]"
-                raise cannot_listen(path, listener.address, error) from error
-        if self.config.admin is not None:
-            address = self.config.admin.listen
-            subject = OneProcess(self.metrics, lambda: self.readiness)
-            server = AdminServer(address.host, address.port, subject)
-            try:
-                sockets = await bound_everywhere(address, self._sharing)
-                await server.start(sockets, waits=self._sharing.is_pending)
-            except OSError as error:
-                raise cannot_listen(ADMIN, address, error) from error
-            self._admin = server
+        running, listeners, frontends, admin, output = prepared
+        config = running.config
+        before, self._running = self._running, running
+        self._frontends = frontends.running
+        lines, old_output, self._output = self._lines, self._output, output
+        if config.log != before.config.log:
+            self._log_as(config)
+        settings = running.settings(self._access_log)
+        running.take_effect()
+        self._proxy.reconfigure(settings, self._listeners.acceptors(listeners))
+        await self._listeners.commit(listeners, settings.max_connections)
+        self._health.watch(running.upstreams.values())
+        self._renewal.watch(running.certificates.all)
+        self._renewal.look_now()
+        self._note_certificates()
+        for apply in frontends.changes:
+            apply()
+        for frontend in frontends.retired:
+            self._retiring.start(self._drain(frontend, before.config))
+        self._retiring.start(before.retire(running))
+        if admin is not self._admin:
+            left, self._admin = self._admin, admin
+            if left is not None:
+                self._retiring.start(left.close())
+        lines.flush()
+        if output is not old_output:
+            old_output.close()
+        if warning := missing_files(config):
+            log.warning("%s", warning)
 
-    async def _take(self, index: int, listener: ListenerConfig) -> list[BoundSocket]:
-        """Return the sockets of a listener, bound to its address."""
-        address = listener.address
-        if isinstance(address, UnixAddress):
-            predecessors, handover = self._sharing.predecessors, self._sharing.handover
-            one, file = await asyncio.to_thread(
-                bound_file, address, listener.mode, predecessors, handover
-            )
-            self._files.append(file)
-            return [BoundSocket(index, one)]
-        return [BoundSocket(index, one) for one in await bound_everywhere(address, self._sharing)]
+    async def discard(self, prepared: Prepared) -> None:
+        """Undo what was prepared; the present configuration stays in use."""
+        running, listeners, frontends, admin, output = prepared
+        await self._undo(running, listeners, frontends.new, admin, output)
 
-    async def _listen(self, taken: BoundSocket) -> None:
-        config = self.config.listen[taken.number]
-        accept_plan = accept_plan_of(
-            config, self.config, self._certificates.listeners[taken.number]
-        )
-        server = self._proxy.server
-        listener: asyncio.Server | Listener
-        if accept_plan.is_plain:
-            make = partial(server.of_listener, accept_plan.https_port)
-            listener = await asyncio.get_running_loop().create_server(
-                make, sock=taken.socket, backlog=BACKLOG, start_serving=False
-            )
-        else:
-            times = self.config.server
-            patience = HandshakeTimeouts(times.header_timeout / US, times.body_timeout / US)
-            listener = Listener(
-                taken.socket,
-                server,
-                accept_plan,
-                patience=patience,
-                metrics=self.metrics,
-                most=self._max_connections,
-            )
-        self._listeners.append((config, listener))
+    async def _undo(
+        self,
+        running: RunningConfig,
+        listeners: ChangedListeners | None,
+        frontends: Sequence[tuple[int, Frontend]],
+        admin: AdminServer | None,
+        output: Output,
+    ) -> None:
+        for _, frontend in frontends:
+            await frontend.drain(0)
+        if listeners is not None:
+            listeners.close()
+        if admin is not None and admin is not self._admin:
+            await admin.close()
+        await running.discard(self._running)
+        self._close_output(output)
+
+    def _close_output(self, output: Output) -> None:
+        if output is not self._output:
+            output.close()
+
+    @staticmethod
+    async def _drain(frontend: Frontend, config: GatewayConfig) -> None:
+        await frontend.drain(config.server.shutdown_timeout / US)
 
     async def stop(self, seconds: float | None = None, *, is_replaced: bool = False) -> None:
         """Shut down: report not ready, accept no connections, finish requests, and close.
@@ -384,20 +415,14 @@ class Gateway:
 
     async def _close(self, seconds: float) -> None:
         """Close everything; requests in flight have this many seconds to end."""
-        for file in self._files:
-            await asyncio.to_thread(file.remove)
-        for _, listener in self._listeners:
-            listener.close()
+        await self._listeners.stop(seconds)
         await self._renewal.end()
         cut_off = await asyncio.gather(
             self._proxy.drain(seconds), *(one.drain(seconds) for one in self._frontends)
         )
         await self._health.stop()
-        for upstream in self._upstreams.values():
-            upstream.close()
-        if self._reader is not None:
-            await self._reader.aclose()
-        await self._decider.aclose()
+        await self._retiring.finish(1)
+        await self._running.aclose()
         if self._admin is not None:
             await self._admin.close()
         if self._phase is Phase.DRAINING:
@@ -407,18 +432,15 @@ class Gateway:
         self._lines.flush()
         self._output.close()
 
-    def refuse_reload(self) -> None:
-        """Check certificates; the rest of the configuration is not reloaded."""
-        self.renew_certificates()
-        log.warning("SIGHUP reloads only certificates: a changed configuration needs a restart")
-
     def renew_certificates(self) -> None:
         """Check immediately whether certificate files have changed."""
         self._renewal.look_now()
 
     def _note_certificates(self) -> None:
-        for tls in self._certificates.shown:
-            self.metrics.certificates.update(tls.expiries)
+        expiries: dict[str, int] = {}
+        for tls in self._running.certificates.shown:
+            expiries |= tls.expiries
+        self.metrics.certificates = expiries
 
     def reopen_log(self) -> None:
         """Continue in a new file of the same name, after the old one was renamed."""
@@ -427,32 +449,3 @@ class Gateway:
             self._output.reopen()
         except OSError:
             log.exception("the log file cannot be reopened; logging continues to the old one")
-
-
-def _max_connections(config: GatewayConfig) -> int:
-    """Return the maximum number of clients: the configured one, or what the open files allow."""
-    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = config.server.max_connections
-    if wanted == "auto":
-        upstreams = config.upstreams.values()
-        return affordable(open_files, sum(u.max_connections * len(u.targets) for u in upstreams))
-    most = affordable(open_files, 0)
-    if wanted > most:
-        log.warning(
-            "server.max_connections is %d, but the limit of %d open files allows only "
-            "%d; raise it with ulimit -n, or LimitNOFILE of systemd",
-            wanted,
-            open_files,
-            most,
-        )
-    return min(wanted, most)
-
-
-def _require_strict_parser() -> None:
-    """Refuse aiohttp's parser in Python, which has had several smuggling vulnerabilities."""
-    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
-        raise GatewayError(
-            "aiohttp runs without its C parser (AIOHTTP_NO_EXTENSIONS is set, or no "
-            "wheel was installed); the gateway requires it, because the Python parser is "
-            "not safe for untrusted clients"
-        )

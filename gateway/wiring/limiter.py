@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gateway.base.errors import ConfigError, Problem
+from gateway.base.errors import ConfigError, Problem, StartError
 from gateway.config.checking.throttlex_checks import tables_url
 from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
@@ -17,7 +17,7 @@ from gateway.observe.metrics import GatewayMetrics, StoreMetrics
 from gateway.routing.keys import identity
 from gateway.stores.base import ImmediateStore, PreparedStore, Store
 from gateway.stores.memory.store import MemoryStore
-from gateway.stores.migrating import chosen, moving_store
+from gateway.stores.migrating import MovingStore, chosen, moving_store
 from gateway.stores.opening import StoreMaker, find_store
 from gateway.systems.smockron.capabilities import of_masters_only
 from gateway.wiring.policies import limits_of
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def store_of(
-    config: GatewayConfig, metrics: GatewayMetrics, memory: Store | None = None
+    config: GatewayConfig,
+    metrics: GatewayMetrics,
+    memory: Store | None = None,
+    workers: int = 1,
 ) -> Callable[[], Store]:
     """Return a function that makes the store; during a migration, both stores.
 
@@ -39,8 +42,9 @@ def store_of(
     Args:
         config: the configuration.
         metrics: the counters of the new store of a migration.
-        memory: the store for `memory://` in a gateway of several workers, which must share it; None
-            if there is only one.
+        memory: the store for `memory://`, if there is one already: workers share it, and its counts
+            outlive a change of the configuration; None to make it.
+        workers: how many processes of this gateway use the store.
 
     Raises:
         ConfigError: no store has the scheme of the URL, or its store cannot be used; also when the
@@ -48,33 +52,72 @@ def store_of(
     """
     settings = config.store
     migrate, domain, deadline_us = settings.migrate, config.domain, settings.deadline
-    make_old = _maker(settings.url, memory)
-    make_new = _maker(migrate.to, memory) if migrate is not None else None
-    expected = limits_by_policy(config)
+    make_old = _maker(settings.url, memory, workers)
+    make_new = _maker(migrate.to, memory, workers) if migrate is not None else None
+    limits = limits_by_policy(config)
 
     def make() -> Store:
-        old = make_old(settings.url, domain=domain, deadline_us=deadline_us)
-        if isinstance(old, PreparedStore):
-            old.expect(expected)
-        _show(old, metrics)
-        if migrate is None or make_new is None:
-            return old
-        new = make_new(migrate.to, domain=domain, deadline_us=deadline_us)
-        if isinstance(new, MemoryStore):
-            new.expect(expected)
-        _show(new, metrics)
-        is_moving = chosen(parts(migrate.share), migrate.policies)
-        return moving_store(
-            old, new, is_moving, deadline_us=deadline_us, metrics=metrics.store("new")
-        )
+        store = make_old(settings.url, domain=domain, deadline_us=deadline_us)
+        if migrate is not None and make_new is not None:
+            new = make_new(migrate.to, domain=domain, deadline_us=deadline_us)
+            is_moving = chosen(parts(migrate.share), migrate.policies)
+            counters = metrics.store("new")
+            store = moving_store(store, new, is_moving, deadline_us=deadline_us, metrics=counters)
+        expect_limits(limits, store)
+        show_memory(store, metrics)
+        return store
 
     return make
 
 
-def _show(store: Store, metrics: GatewayMetrics) -> None:
-    """Add the keys of a store in this process to the metrics."""
-    if isinstance(store, MemoryStore):
-        metrics.memory = store.memory
+def load_stores(config: GatewayConfig) -> None:
+    """Import what the stores of a configuration are made with; blocks.
+
+    Raises:
+        StartError: a store is not known, or lacks a library.
+    """
+    settings = config.store
+    urls = {"store.url": settings.url}
+    if settings.migrate is not None:
+        urls["store.migrate.to"] = settings.migrate.to
+    for path, url in urls.items():
+        try:
+            find_store(url)
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise StartError(problem.path or path, problem.message, problem.hint) from error
+
+
+def parts_of(store: Store) -> tuple[Store, ...]:
+    """Return the stores that a store is made of: during a migration there are two."""
+    return store.parts if isinstance(store, MovingStore) else (store,)
+
+
+def memory_store_of(store: Store) -> MemoryStore | None:
+    """Return the store that keeps counts in this process; None if counts are elsewhere."""
+    found = (one for one in parts_of(store) if isinstance(one, MemoryStore))
+    return next(found, None)
+
+
+def show_memory(store: Store, metrics: GatewayMetrics) -> None:
+    """Show the keys that a store keeps in this process, if any, in the metrics."""
+    memory = memory_store_of(store)
+    metrics.memory = memory.memory if memory is not None else {}
+
+
+def expect_limits(limits: Mapping[str, list[Limit]], store: Store) -> None:
+    """Tell a store which limits there are, by the names of policies."""
+    for one in parts_of(store):
+        if isinstance(one, PreparedStore):
+            one.expect(limits)
+
+
+async def close_store(store: Store, kept: Store | None) -> None:
+    """Close a store, but for the part of it that is still in use."""
+    if isinstance(store, MovingStore):
+        await store.aclose_but(kept)
+    elif store is not kept:
+        await store.aclose()
 
 
 def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
@@ -94,7 +137,7 @@ def memory_url(config: GatewayConfig) -> str:
     return next((url for url in urls if not capabilities_of(url).is_shared), "")
 
 
-def _maker(url: str, memory: Store | None) -> StoreMaker:
+def _maker(url: str, memory: Store | None, workers: int) -> StoreMaker:
     make = find_store(url)
     if memory is None:
         return make
@@ -105,7 +148,7 @@ def _maker(url: str, memory: Store | None) -> StoreMaker:
         if not can.is_shared:
             return shared
         store = make(url, domain=domain, deadline_us=deadline_us)
-        if isinstance(store, ImmediateStore) and not can.is_gatekeeper:
+        if workers > 1 and isinstance(store, ImmediateStore) and not can.is_gatekeeper:
             message = f"{type(store).__qualname__} keeps counts in one process"
             hint = "use server: { workers: 1 }, or a store that processes share"
             raise ConfigError([Problem("store", 0, 0, "", message, hint)])

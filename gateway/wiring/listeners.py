@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from gateway.config.models.gateway import GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
@@ -19,6 +20,11 @@ ANY_PREFIX: Final = 64
 """Trust in senders of PROXY headers is per address, so no IPv6 prefix applies."""
 
 
+MadeFrom = tuple[str, object, object]
+"""What makes it, from which section of the configuration, and where that is."""
+Tls = TypeVar("Tls", ServerTls, TlsTexts, UpstreamTls)
+
+
 class Certificates(NamedTuple):
     """All objects made from certificates.
 
@@ -27,11 +33,15 @@ class Certificates(NamedTuple):
         upstreams: TLS to upstreams that have targets with `https://`, by name.
         frontends: TLS of the listeners for other systems' clients; empty if another process serves
             them.
+        made_from: all of them, by what they were made from.
+        loaded: which of them, by `id`, are in use already and need not be loaded.
     """
 
     listeners: tuple[ServerTls | None, ...]
     upstreams: dict[str, UpstreamTls]
     frontends: tuple[TlsTexts | None, ...]
+    made_from: Mapping[MadeFrom, ServerTls | TlsTexts | UpstreamTls]
+    loaded: frozenset[int]
 
     @property
     def shown(self) -> list[ServerTls | TlsTexts]:
@@ -51,13 +61,15 @@ class Certificates(NamedTuple):
         """
         for index, one in enumerate(self.listeners):
             path = "listen.tls" if len(self.listeners) == 1 else f"listen[{index}].tls"
-            if one is not None:
-                _load(one, path)
+            self._load(one, path)
         for name, other in self.upstreams.items():
-            _load(other, f"upstreams.{name}.tls")
+            self._load(other, f"upstreams.{name}.tls")
         for index, texts in enumerate(self.frontends):
-            if texts is not None:
-                _load(texts, f"listeners[{index}].tls")
+            self._load(texts, f"listeners[{index}].tls")
+
+    def _load(self, tls: ServerTls | TlsTexts | UpstreamTls | None, path: str) -> None:
+        if tls is not None and id(tls) not in self.loaded:
+            _load(tls, path)
 
 
 def _load(tls: ServerTls | TlsTexts | UpstreamTls, path: str) -> None:
@@ -67,22 +79,42 @@ def _load(tls: ServerTls | TlsTexts | UpstreamTls, path: str) -> None:
         raise cannot_use(path, error) from error
 
 
-def certificates_of(config: GatewayConfig, *, has_frontends: bool) -> Certificates:
-    """Return the certificates of the configuration, not loaded yet.
+def certificates_of(
+    config: GatewayConfig, *, has_frontends: bool, elder: Certificates | None = None
+) -> Certificates:
+    """Return the certificates of the configuration; those that are new are not loaded yet.
 
     Args:
         config: the checked, complete configuration.
         has_frontends: whether this process serves the clients of other systems.
+        elder: those of the configuration before; each is used again where nothing has changed.
     """
     frontends = config.listeners if has_frontends else ()
+    kept = elder.made_from if elder is not None else {}
+    made_from: dict[MadeFrom, ServerTls | TlsTexts | UpstreamTls] = {}
+
+    def once(make: Callable[[Any], Tls], tls: Any, place: object = None) -> Tls:
+        name = (make.__name__, tls, place)
+        found = kept.get(name)
+        made_from[name] = made = make(tls) if found is None else cast("Tls", found)
+        return made
+
     return Certificates(
-        tuple(None if one.tls is None else server_tls(one.tls) for one in config.listen),
+        tuple(
+            None if one.tls is None else once(server_tls, one.tls, one.address)
+            for one in config.listen
+        ),
         {
-            name: upstream_tls(upstream.tls)
+            name: once(upstream_tls, upstream.tls, name)
             for name, upstream in config.upstreams.items()
             if any(target.scheme == "https" for target in upstream.targets)
         },
-        tuple(None if one.tls is None else frontend_tls(one.tls) for one in frontends),
+        tuple(
+            None if one.tls is None else once(frontend_tls, one.tls, one.address)
+            for one in frontends
+        ),
+        made_from,
+        frozenset(id(one) for one in kept.values()),
     )
 
 
@@ -103,5 +135,4 @@ def accept_plan_of(
         senders=senders,
         is_local=isinstance(listener.address, UnixAddress),
         fields=fields,
-        https_port=listener.redirect_to_https or 0,
     )

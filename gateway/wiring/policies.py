@@ -1,4 +1,4 @@
-"""From the policies of a configuration to the plans that requests are held to."""
+"""Compiles the policies of a configuration into the plans of routes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gateway.routing.throttlex_key import compile_throttlex_key
 def compile_policy(
     name: str, config: PolicyConfig, metrics: PolicyMetrics, overrides: KeyOverrides | None = None
 ) -> CompiledPolicy:
-    """The run-time form of a policy; its limits are compiled with the route, by `compile_plan`.
+    """Return the run-time form of a policy; `compile_plan` compiles its limits with the route.
 
     Args:
         name: as configured.
@@ -59,7 +59,7 @@ def compile_policy(
 def compile_policies(
     config: GatewayConfig, metrics: GatewayMetrics, overrides: KeyOverrides | None = None
 ) -> dict[str, CompiledPolicy]:
-    """The run-time form of every policy of a configuration, by name; `overrides` as above."""
+    """Return the run-time form of every policy by name; `overrides` as above."""
     return {
         name: compile_policy(name, policy, metrics.policy(name), overrides)
         for name, policy in config.policies.items()
@@ -67,7 +67,7 @@ def compile_policies(
 
 
 class RouteKeys:
-    """Makes what finds the keys of HTTP requests: a `CompileKey`.
+    """Makes the functions that compute the keys of HTTP requests: a `CompileKey`.
 
     Args:
         route: the name of their route, the value of the key `route`.
@@ -79,11 +79,11 @@ class RouteKeys:
         self._route = route
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
-        """What finds a key of our own form."""
+        """Return the function that computes a key in Sluice's notation."""
         return compile_key(per, if_missing=if_missing, route=self._route)
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
-        """What finds a key in ThrottleX's form."""
+        """Return the function that computes a key in ThrottleX's notation."""
         return compile_throttlex_key(labels, per, if_missing=if_missing, route=self._route)
 
 
@@ -96,7 +96,7 @@ def compile_plan(
     """Compile the policies of one route.
 
     Args:
-        key_of: makes what finds the keys of its requests, such as `RouteKeys`.
+        key_of: makes the functions that compute the keys of its requests, such as `RouteKeys`.
         names: the policies that apply, in order.
         policies: every policy's configuration.
         compiled: every policy's run-time form, shared between routes.
@@ -140,5 +140,5 @@ def limits_of(name: str, config: PolicyConfig) -> list[Limit]:
 def plans_of(
     policies: Mapping[str, PolicyConfig], compiled: Mapping[str, CompiledPolicy]
 ) -> PlanOf:
-    """What compiles some of these policies for callers whose keys are found another way."""
+    """Return a function that compiles policies for callers with other keys."""
     return partial(compile_plan, policies=policies, compiled=compiled)

@@ -15,6 +15,7 @@ from gateway.config.values.store_url import capabilities_of
 from gateway.http.answer import Answer, LimitFields
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
+from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan
 from gateway.limits import ALGORITHMS
 from gateway.observe.metrics import GatewayMetrics
@@ -36,6 +37,7 @@ def compile_routes(
     config: GatewayConfig,
     upstreams: Mapping[str, Upstream],
     policies: dict[str, CompiledPolicy],
+    decider: Decider,
     metrics: GatewayMetrics,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
@@ -65,6 +67,7 @@ def compile_routes(
             pages,
             (pages.intercepted or None) if pages is not None else None,
             plan is not None and _repeats_refusals(plan, route.response_headers),
+            decider,
         )
         entries.append((pattern, compiled))
     return RouteTable(entries)
@@ -90,7 +93,7 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
 
 
 def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> RetryRule | None:
-    """What a route says of retries, and for the rest what its upstream says."""
+    """Return the retries of a route, with its upstream's as defaults."""
     rule = compile_rule(retry_of(route, config.upstreams[upstream.name]))
     if rule is not None and rule.timeout_s is not None:
         upstream.keep_to(rule.timeout_s)
@@ -121,7 +124,7 @@ def compile_rule(config: RetryConfig | None) -> RetryRule | None:
 
 
 def compile_outgoing(route: RouteConfig) -> Outgoing | None:
-    """What a route changes of its requests; None for nothing."""
+    """Return the changes to a route's requests; None for none."""
     rewrite = compile_rewrite(route.path, route.path_change)
     edit = compile_edit(route.request_headers, route.name)
     upstream_host = route.upstream_host

@@ -23,6 +23,8 @@ HANDLED: Final = (
 )
 """Signals that the supervisor handles; its children ignore them, or handle them themselves."""
 EXIT_FAILED: Final = 1
+LIMITER: Final = "limiter"
+"""The name of the process that keeps the counts."""
 
 
 class Child:
@@ -39,9 +41,11 @@ class Child:
         watchdog: detects whether it hangs; None if that is switched off.
         is_started: whether it has reported that it serves.
         is_leaving: whether it has reported that it will end.
-        is_relieved: whether it was notified that another serves in its place.
+        is_replaced: whether it was notified that another serves in its place.
         hung_us: how long it had sent no beat when it was killed for that.
         error: why it cannot start, as reported.
+        reloads: how many requests for a reload it has passed on.
+        is_asking: whether there was one since this was last set to False.
     """
 
     def __init__(self, name: str, pid: int, channel: socket, limit_us: int | None) -> None:
@@ -55,6 +59,9 @@ class Child:
         self.is_leaving = False
         self.is_replaced = False
         self.error: GatewayError | None = None
+        self.reloads = 0
+        self.is_asking = False
+        self._answers: list[orders.ChildMessage] = []
         self._said = b""
 
     def listen(self) -> bool:
@@ -71,8 +78,22 @@ class Child:
             said = orders.read_message(line)
             self.is_started = self.is_started or said.is_started
             self.is_leaving = self.is_leaving or said.is_leaving
-            self.error = said.reason() if said.error else self.error
+            if said.reloads:
+                self.reloads, self.is_asking = said.reloads, True
+            if said.prepared or said.committed:
+                self._answers.append(said)
+            elif said.error:
+                self.error = said.reason()
         return bool(data)
+
+    def take_answers(self) -> list[orders.ChildMessage]:
+        """Return what it has said about new configurations since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    def watch(self, limit_us: int | None) -> None:
+        """Change how long it may send no beat."""
+        self.watchdog = None if limit_us is None else Watchdog(limit_us, monotonic_us())
 
     def kill_if_hung(self, now_us: int) -> None:
         """Kill it if it has sent no beat for too long."""
@@ -80,8 +101,12 @@ class Child:
         if watchdog is None or self.hung_us or now_us < watchdog.next_us():
             return
         if watchdog.hangs(now_us, _sample(self.pid)):
-            self.hung_us = watchdog.silent_us(now_us)
-            self.kill()
+            self.give_up(watchdog.silent_us(now_us))
+
+    def give_up(self, silent_us: int) -> None:
+        """Kill it, because it has not responded for some time."""
+        self.hung_us = silent_us
+        self.kill()
 
     def kill(self) -> None:
         """Kill it."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from prometheus_client import Metric
 
-from gateway.admin import Phase, Readiness, Scrape, judge_workers, of_process
+from gateway.admin import Phase, Readiness, ReloadRecord, Scrape, judge_workers, of_process
 from gateway.base.tasks import Tasks
 from gateway.observe.metrics import GatewayMetrics, add, pieces
 from gateway.workers.reports import COUNTED, STATE, WorkerReport, slices
@@ -40,6 +40,9 @@ class Fleet:
         past: the counters of workers that have ended.
         phase: starting until all workers have served once.
         warning: returns a remark about the store that they share.
+
+    Attributes:
+        reloads: what came of its reloads.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Fleet:
         self._there: list[WorkerReport] = []
         self._phase = phase
         self._warning = warning
+        self.reloads = ReloadRecord(own)
         self._tasks = Tasks()
         self._all_there = asyncio.Event()
         self._patient_until = asyncio.get_running_loop().time() + ANSWER_S
@@ -117,6 +121,7 @@ class Fleet:
             worker.process.get(_CPU, 0.0) for worker in silent
         )
         total = GatewayMetrics(self._own.version, lambda: self._retired.started_us)
+        total.config_applied_us = self._own.config_applied_us
         total.workers = sum(
             worker.readiness is not None and worker.readiness.phase is Phase.SERVING
             for worker in fresh

@@ -8,121 +8,246 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections.abc import Sequence
 from socket import socket
-from typing import Final
+from typing import NamedTuple
 
 import gateway
-from gateway.admin import AdminServer, Phase
+from gateway.admin import AdminServer, Phase, ReloadState
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.net.start_errors import cannot_log
-from gateway.observe.logs import open_output, setup_logging
+from gateway.observe.logs import Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
-from gateway.stores.memory.store import MemoryStore
-from gateway.stores.opening import open_memory
+from gateway.stores.opening import open_memory, reconfigure_memory
 from gateway.stores.shared.server import SharedServer
-from gateway.wiring.limiter import limits_by_policy
+from gateway.wiring.client_listeners import BoundSocket
+from gateway.wiring.limiter import limits_by_policy, memory_url
+from gateway.wiring.reloading import ConfigSource
+from gateway.wiring.watching import Watcher
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
+from gateway.workers.parcels import unpack
+from gateway.workers.preparing import Preparing
+from gateway.workers.reload_requests import ReloadRequests
 from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
 
-MAX_TEXT: Final = 1 << 16
-"""The longest text of `orders.LOG`, in bytes."""
-
 
 async def serve(
-    config: GatewayConfig, workers: int, memory_url: str, past_file: int, post: Post
+    config: GatewayConfig,
+    workers: int,
+    past_file: int,
+    post: Post,
+    source: ConfigSource,
+    state: ReloadState,
 ) -> int:
     """Serve until the supervisor stops it or is gone; returns the exit status.
 
     Args:
         config: the configuration of the gateway.
         workers: how many workers there are.
-        memory_url: the URL of the memory store; empty if counts are elsewhere.
         past_file: the file of `RetiredCounters`.
         post: its channel, name and the sockets of the admin listener.
+        source: where the configuration comes from.
+        state: what came of reloads so far.
 
     Raises:
         StartError: the log's file cannot be opened.
     """
-    metrics = GatewayMetrics(gateway.__version__)
-    try:
-        output = open_output(config.log.output, metrics.log, post.log_lock)
-    except OSError as error:
-        raise cannot_log(config.log.output, error) from error
-    setup_logging(output, config.log.format, config.log.level, post.name)
-    if post.reason:
-        log.warning("%s", post.reason)
-    store = open_memory(memory_url, domain=config.domain, deadline_us=config.store.deadline)
-    store.expect(limits_by_policy(config))
-    if memory_url:
-        metrics.memory = store.memory
-    # A restarted limiter does not wait for all workers: one may be missing by now.
-    retired = RetiredCounters(past_file, metrics.started_us)
-    phase = Phase.SERVING if post.reason else Phase.STARTING
-    fleet = Fleet(workers, metrics, retired, phase, lambda: store.warning)
-    ended, may_serve = asyncio.Event(), asyncio.Event()
-    if not post.handover.is_pending:
-        may_serve.set()
-    tasks = Tasks()
-    admin: AdminServer | None = None
-
-    def reopen(_: list[socket]) -> None:
-        try:
-            output.reopen()
-        except OSError:
-            log.exception("the log file cannot be reopened; logging continues to the old one")
-
-    def end() -> None:
-        may_serve.set()
-        ended.set()
-
-    def log_text(sockets: list[socket]) -> None:
-        with sockets[0] as source:
-            log.error("%s", source.recv(MAX_TEXT).decode(errors="replace"))
-
-    async def close_admin() -> None:
-        # Its socket is also the successor's, whose state is the one to report.
-        if admin is not None:
-            await admin.close()
-
-    supervisor = orders.Orders(
-        post.channel,
-        {
-            orders.LINK: lambda connections: tasks.start(_link(fleet, store, connections)),
-            orders.SERVE: lambda _: may_serve.set(),
-            orders.STOP: lambda _: end(),
-            orders.DRAIN: lambda _: fleet.drain(),
-            orders.REOPEN: reopen,
-            orders.LOG: log_text,
-            orders.YIELD: lambda _: tasks.start(close_admin()),
-            orders.REFUSE: lambda _: log.warning(
-                "SIGHUP reloads only certificates: a changed configuration needs a restart"
-            ),
-        },
-    )
-    supervisor.report_started()
-    await may_serve.wait()
-    if config.admin is not None:
-        address = config.admin.listen
-        admin = AdminServer(address.host, address.port, fleet)
-        await admin.start([one.socket for one in post.sockets])
-        log.info("health and metrics on http://%s", Address(address.host, admin.port))
-    gc.collect()
-    gc.freeze()
-    await ended.wait()
-    await close_admin()
-    tasks.cancel()
-    output.close()
+    running = _LimiterProcess(config, workers, past_file, post, source, state)
+    await running.serve()
     return 0
 
 
-async def _link(fleet: Fleet, store: MemoryStore, connections: list[socket]) -> None:
-    """Serve one more worker."""
-    asking, reporting = connections
-    loop = asyncio.get_running_loop()
-    await loop.create_unix_connection(lambda: SharedServer(store), sock=asking)
-    await fleet.join(reporting)
+def _log_text(files: list[int]) -> None:
+    log.error("%s", unpack(files[0]))
+
+
+class _PreparedLimiter(NamedTuple):
+    """Another configuration, and what was opened for it."""
+
+    config: GatewayConfig
+    output: Output
+    sockets: list[socket]
+
+
+class _LimiterProcess:
+    """The limiter of a gateway; arguments as in `serve`."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        workers: int,
+        past_file: int,
+        post: Post,
+        source: ConfigSource,
+        state: ReloadState,
+    ) -> None:
+        self._config = config
+        self._post = post
+        self._metrics = GatewayMetrics(gateway.__version__)
+        self._output = self._open_output(config)
+        self._log_as(config)
+        if post.reason:
+            log.warning("%s", post.reason)
+        # Kept while the counts are elsewhere: what was counted here still counts on a return.
+        url, deadline_us = memory_url(config), config.store.deadline
+        self._store = open_memory(url, domain=config.domain, deadline_us=deadline_us)
+        self._use_store(config)
+        # A restarted limiter does not wait for all workers: one may be missing by now.
+        retired = RetiredCounters(past_file, self._metrics.started_us)
+        phase = Phase.SERVING if post.reason else Phase.STARTING
+        self._fleet = Fleet(workers, self._metrics, retired, phase, lambda: self._store.warning)
+        self._fleet.reloads.restore(state)
+        self._ended, self._may_serve = asyncio.Event(), asyncio.Event()
+        if not post.handover.is_pending:
+            self._may_serve.set()
+        self._tasks = Tasks()
+        preparing = Preparing(self)
+        self._supervisor = orders.Orders(
+            post.channel,
+            {
+                **preparing.acts,
+                orders.LINK: lambda files: self._tasks.start(self._link(files)),
+                orders.SERVE: lambda _: self._may_serve.set(),
+                orders.STOP: lambda _: self._end(),
+                orders.YIELD: lambda _: self._tasks.start(self._close_admins()),
+                orders.DRAIN: lambda _: self._drain(),
+                orders.REOPEN: lambda _: self._reopen_log(),
+                orders.LOG: _log_text,
+                orders.OUTCOME: self._take_outcome,
+            },
+        )
+        self._preparing = preparing
+        self._requests = ReloadRequests(
+            source.name, self._supervisor.ask_for_reload, self._fleet.reloads
+        )
+        self._watcher = Watcher(source.digest, self._requests.reload, source.loaded)
+        self._sockets = [one.socket for one in post.sockets]
+        self._admin: AdminServer | None = None
+        self._old_admins: list[AdminServer] = []
+
+    async def serve(self) -> None:
+        """Serve until the supervisor stops it or is gone."""
+        self._supervisor.report_started()
+        await self._may_serve.wait()
+        await self._start_admin()
+        self._watcher.start(self._config.server.watch)
+        self._preparing.start(self._supervisor)
+        gc.collect()
+        gc.freeze()
+        await self._ended.wait()
+        await self._watcher.end()
+        await self._preparing.close()
+        await self._close_admins()
+        self._tasks.cancel()
+        self._output.close()
+
+    def _end(self) -> None:
+        self._may_serve.set()
+        self._ended.set()
+
+    async def _close_admins(self) -> None:
+        for admin in (self._admin, *self._old_admins):
+            if admin is not None:
+                await admin.close()
+
+    # Another configuration.
+
+    async def prepare(
+        self, config: GatewayConfig, sockets: Sequence[BoundSocket]
+    ) -> _PreparedLimiter:
+        """Open what another configuration needs.
+
+        Raises:
+            StartError: the log's file cannot be opened.
+        """
+        is_same = config.log.output == self._config.log.output
+        output = self._output if is_same else self._open_output(config)
+        return _PreparedLimiter(config, output, [one.socket for one in sockets])
+
+    async def commit(self, prepared: _PreparedLimiter) -> None:
+        """Use it; counts are kept."""
+        before, self._config = self._config, prepared.config
+        left, self._output = self._output, prepared.output
+        self._log_as(self._config)
+        if left is not self._output:
+            left.close()
+        self._use_store(self._config)
+        self._watcher.look_every(self._config.server.watch)
+        if self._config.admin == before.admin:
+            return
+        if self._admin is not None:
+            # Somebody there may have asked for this reload.
+            self._old_admins.append(self._admin)
+        is_moved = prepared.sockets or self._config.admin is None
+        if is_moved:
+            for one in self._sockets:
+                one.close()
+            self._sockets = prepared.sockets
+        await self._start_admin()
+
+    async def discard(self, prepared: _PreparedLimiter) -> None:
+        """Close what was opened."""
+        if prepared.output is not self._output:
+            prepared.output.close()
+        for one in prepared.sockets:
+            one.close()
+
+    def _use_store(self, config: GatewayConfig) -> None:
+        url = memory_url(config)
+        self._store.expect(limits_by_policy(config))
+        if url:
+            reconfigure_memory(self._store, url)
+            self._metrics.memory = self._store.memory
+
+    # The log.
+
+    def _open_output(self, config: GatewayConfig) -> Output:
+        try:
+            return open_output(config.log.output, self._metrics.log, self._post.log_lock)
+        except OSError as error:
+            raise cannot_log(config.log.output, error) from error
+
+    def _log_as(self, config: GatewayConfig) -> None:
+        setup_logging(self._output, config.log.format, config.log.level, self._post.name)
+
+    def _reopen_log(self) -> None:
+        try:
+            self._output.reopen()
+        except OSError:
+            log.exception("the log file cannot be reopened; logging continues to the old one")
+
+    # The admin listener.
+
+    async def _start_admin(self) -> None:
+        self._admin = None
+        if self._config.admin is None:
+            return
+        address = self._config.admin.listen
+        admin = AdminServer(address.host, address.port, self._fleet, reloadable=self._requests)
+        # Copies: another configuration may have other options for the same address.
+        await admin.start([one.dup() for one in self._sockets])
+        self._admin = admin
+        log.info("health and metrics on http://%s", Address(address.host, admin.port))
+
+    def _take_outcome(self, files: list[int]) -> None:
+        report = self._requests.take(files)
+        self._watcher.note(report.digest)
+        for admin in self._old_admins:
+            self._tasks.start(admin.close())
+        self._old_admins = []
+
+    def _drain(self) -> None:
+        self._fleet.drain()
+        self._requests.stop()
+
+    async def _link(self, files: list[int]) -> None:
+        """Serve one more worker."""
+        asking, reporting = (socket(fileno=number) for number in files)
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: SharedServer(self._store), sock=asking)
+        await self._fleet.join(reporting)

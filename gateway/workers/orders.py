@@ -1,8 +1,8 @@
 """Messages between the supervisor and its children, over a socket pair per child.
 
-An order is one byte, perhaps with open sockets. A message of a child is a line of JSON: that it
-serves, why it cannot start, or that it leaves; or an empty line, the beat of a healthy child. Each
-side notices the end of the other.
+An order is one byte, perhaps with open files. A message of a child is a line of JSON: that it
+serves, why it cannot start, that it leaves, or what became of a new configuration; or an empty
+line, the beat of a healthy child. Each side notices the end of the other.
 """
 
 from __future__ import annotations
@@ -36,12 +36,22 @@ REOPEN: Final = b"R"
 """Continue in a new log file."""
 RENEW: Final = b"C"
 """Check immediately whether certificates have changed."""
+SOCKETS: Final = b"K"
+"""Here are sockets for listeners of the configuration of the next `PREPARE`."""
+PREPARE: Final = b"P"
+"""Prepare to use the configuration in these files (`preparing`), and report whether you can."""
+COMMIT: Final = b"U"
+"""Use the configuration that you have prepared, and report that you do."""
+DISCARD: Final = b"F"
+"""Do not use the configuration that you have prepared."""
 LOG: Final = b"W"
-"""Log the text that this socket has (for the limiter)."""
-REFUSE: Final = b"H"
-"""Log that a changed configuration needs a restart."""
+"""Log the text in this file (for the limiter)."""
+OUTCOME: Final = b"O"
+"""How a reload went is in this file (for the limiter, which reports it to the operator)."""
 
-MAX_SOCKETS: Final = 2
+LINK_SOCKETS: Final = 2
+MAX_FILES: Final = 200
+"""How many files one order may have; Linux sends at most 253."""
 ORPHAN_S: Final = 2.0
 """How long a child may continue without its supervisor, to finish requests in flight."""
 
@@ -52,26 +62,35 @@ class ChildMessage(NamedTuple):
     Attributes:
         is_started: it serves.
         is_leaving: another process stopped it, and it ends when another worker serves in its place.
-        error: why it cannot start: the arguments of a `StartError` or `GatewayError`; empty if it
-            can.
+        error: why it cannot start, or cannot use the new configuration: the arguments of a
+            `StartError` or `GatewayError`; empty if it can.
+        prepared: the number of the configuration that it has prepared, or tried to; otherwise 0.
+        committed: the number of the configuration that it uses from now on; otherwise 0.
+        reloads: how many reloads were requested from it so far (for the limiter); otherwise 0.
     """
 
     is_started: bool = False
     is_leaving: bool = False
     error: tuple[str, ...] = ()
+    prepared: int = 0
+    committed: int = 0
+    reloads: int = 0
 
     def reason(self) -> GatewayError:
         """Return the error itself."""
         return StartError(*self.error) if len(self.error) == 3 else GatewayError(*self.error)
 
 
-def give(channel: socket, order: bytes, sockets: Sequence[socket] = ()) -> None:
-    """Send an order; it is lost if the child is.
+def give(channel: socket, order: bytes, files: Sequence[int] = ()) -> bool:
+    """Send an order, with open files; returns whether it was sent. It is lost if the child is.
 
     Never blocks: the channel of a child that has stopped running may be full.
     """
-    with suppress(OSError):
-        send_fds(channel, [order], [one.fileno() for one in sockets])
+    try:
+        send_fds(channel, [order], list(files))
+    except OSError:
+        return False
+    return True
 
 
 class Orders:
@@ -79,11 +98,11 @@ class Orders:
 
     Args:
         channel: the channel to the supervisor, owned by this object from now on.
-        acts: the handler of each order, which receives the sockets sent with it.
+        acts: the handler of each order, which receives the files sent with it.
     """
 
     def __init__(
-        self, channel: socket, acts: Mapping[bytes, Callable[[list[socket]], object]]
+        self, channel: socket, acts: Mapping[bytes, Callable[[list[int]], object]]
     ) -> None:
         self._channel = channel
         self._acts = acts
@@ -100,6 +119,18 @@ class Orders:
         """Report to the supervisor that this child will end when another serves in its place."""
         _send(self._channel, ChildMessage(is_leaving=True))
 
+    def report_prepared(self, number: int, error: GatewayError | None) -> None:
+        """Report to the supervisor that a configuration is prepared, or why it cannot be used."""
+        _send(self._channel, ChildMessage(prepared=number, error=_words(error) if error else ()))
+
+    def report_committed(self, number: int) -> None:
+        """Report to the supervisor that a configuration is in use."""
+        _send(self._channel, ChildMessage(committed=number))
+
+    def ask_for_reload(self, reloads: int) -> None:
+        """Ask the supervisor for a reload; `reloads` is how many were requested so far."""
+        _send(self._channel, ChildMessage(reloads=reloads))
+
     def _beat(self) -> None:
         """Report to the supervisor that the loop runs; see `watchdog`."""
         with suppress(OSError):
@@ -108,15 +139,14 @@ class Orders:
 
     def _read(self) -> None:
         try:
-            # One byte at a time: sockets arrive with the byte that they were sent with.
-            order, descriptors, _, _ = recv_fds(self._channel, 1, MAX_SOCKETS)
+            # One byte at a time: files arrive with the byte that they were sent with.
+            order, files, _, _ = recv_fds(self._channel, 1, MAX_FILES)
         except BlockingIOError:
             return
         except OSError:
-            order, descriptors = b"", []
-        sockets = [socket(fileno=number) for number in descriptors]
+            order, files = b"", []
         if order:
-            self._acts.get(order, _close_all)(sockets)
+            self._acts.get(order, _close_all)(files)
             return
         self._loop.remove_reader(self._channel.fileno())
         log.warning("the supervisor has ended; this process shuts down as well")
@@ -124,17 +154,20 @@ class Orders:
         self._acts[STOP]([])
 
 
-def _close_all(sockets: list[socket]) -> None:
-    for one in sockets:
-        one.close()
+def _close_all(files: list[int]) -> None:
+    for one in files:
+        os.close(one)
 
 
 def report_failed(channel: socket, error: GatewayError) -> None:
     """Report to the supervisor why a child cannot start."""
-    words: tuple[str, ...] = (str(error),)
+    _send(channel, ChildMessage(error=_words(error)))
+
+
+def _words(error: GatewayError) -> tuple[str, ...]:
     if isinstance(error, StartError):
-        words = (error.path, error.message, error.hint)
-    _send(channel, ChildMessage(error=words))
+        return (error.path, error.message, error.hint)
+    return (str(error),)
 
 
 def _send(channel: socket, said: ChildMessage) -> None:
@@ -144,5 +177,5 @@ def _send(channel: socket, said: ChildMessage) -> None:
 
 def read_message(line: bytes) -> ChildMessage:
     """Return the message of a child."""
-    is_started, is_leaving, error = json.loads(line)
-    return ChildMessage(is_started, is_leaving, tuple(error))
+    is_started, is_leaving, error, *numbers = json.loads(line)
+    return ChildMessage(is_started, is_leaving, tuple(error), *numbers)

@@ -54,7 +54,7 @@ class Reporter(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer a question."""
         if STATE in data:
-            self._say({"state": self._gateway.readiness})
+            self._send({"state": self._gateway.readiness})
         if COUNTED in data:
             self._tasks.start(self._report())
 
@@ -69,11 +69,11 @@ class Reporter(asyncio.Protocol):
             process = await asyncio.to_thread(_process)
             every = pieces(self._gateway.metrics)
             while some := list(islice(every, PIECES)):
-                self._say({"pieces": some})
+                self._send({"pieces": some})
                 await asyncio.sleep(0)
-            self._say({"process": process, "state": self._gateway.readiness})
+            self._send({"process": process, "state": self._gateway.readiness})
 
-    def _say(self, answer: Mapping[str, Any]) -> None:
+    def _send(self, answer: Mapping[str, Any]) -> None:
         if self._transport is not None:
             self._transport.write(frame(1, json.dumps(answer).encode()))
 

@@ -17,30 +17,33 @@ from typing import Final, NoReturn
 
 from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError, StartError
+from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
-from gateway.wiring.limiter import memory_url
+from gateway.wiring.reloading import ConfigSource
 from gateway.workers import limiter, orders, worker
-from gateway.workers.child import HANDLED, Child, kill_and_wait, start_child
+from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
+from gateway.workers.parcels import pack
+from gateway.workers.reload import Reloads
 from gateway.workers.restarts import Restarts
 from gateway.workers.upgrade import NOT_UPGRADED, Succession, Upgrade
 
-LIMITER: Final = "limiter"
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
 LATE_US: Final = 1_000_000
-"""If this process runs this much later than planned, it does not trust what it sees."""
+"""If this process runs this much later than planned, it does not judge its children."""
 EXIT_OK: Final = 0
 
 
-def supervise(config: GatewayConfig, workers: int, succession: Succession) -> int:
+def supervise(loaded: Checked, workers: int, source: ConfigSource, succession: Succession) -> int:
     """Run a gateway of several workers until a signal stops it.
 
     Args:
-        config: the checked, complete configuration.
+        loaded: the checked, complete configuration.
         workers: how many workers, at least 2.
+        source: where it comes from, for reloads.
         succession: of this process.
 
     Returns:
@@ -50,11 +53,11 @@ def supervise(config: GatewayConfig, workers: int, succession: Succession) -> in
         StartError: an address or a file is not available, or a child reports such an error.
         GatewayError: a child cannot be started at all.
     """
-    listeners = bind(config, workers, succession.handover)
+    listeners = bind(loaded.config, workers, succession.handover)
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            supervisor = _Supervisor(config, workers, listeners, files, succession)
+            supervisor = _Supervisor(loaded, source, listeners, files, succession)
         except OSError as error:
             # Each worker has its own sockets, so the number of workers is too high.
             hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
@@ -67,29 +70,31 @@ class _Supervisor:
     """The supervisor of a gateway.
 
     Args:
-        config: the configuration of the gateway.
-        workers: how many workers.
-        listeners: their sockets.
+        loaded: the configuration of the gateway.
+        source: where it comes from.
+        listeners: the sockets of the limiter and of each worker.
         files: the files that they share.
         succession: of this process.
     """
 
     def __init__(
         self,
-        config: GatewayConfig,
-        workers: int,
+        loaded: Checked,
+        source: ConfigSource,
         listeners: Listeners,
         files: SharedFiles,
         succession: Succession,
     ) -> None:
-        self._config = config
-        self._count = workers
+        self._config = config = loaded.config
+        self._source = source
+        self._count = len(listeners.workers)
         self._listeners = listeners
         self._files = files
         self._succession = succession
         self._upgrade = Upgrade(succession)
         self._is_stopped = False
-        self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(workers)))
+        self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(self._count)))
+        self._reloads = Reloads(source, loaded.secrets, self._names, self._use)
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
         self._restarts = Restarts(self._names)
@@ -119,6 +124,7 @@ class _Supervisor:
                 self._go_on_with_upgrade()
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
+                    self._go_on_with_reload(is_late=is_late)
         except BaseException:
             self._upgrade.abandon()
             self._kill_all()
@@ -133,9 +139,10 @@ class _Supervisor:
             siblings = list(self._children.values())
             try:
                 self._children[name] = start_child(
-                    name, siblings, partial(self._make_runner, name), self._watchdog_us
+                    name, siblings, partial(self._run_in_child, name), self._watchdog_us
                 )
                 self._link_with(name)
+                self._reloads.joined(self._children[name])
             except OSError as error:
                 if self._is_starting:
                     message = f"{name} cannot be started: {error.strerror or error}"
@@ -145,25 +152,25 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _make_runner(self, name: str, channel: socket) -> int:
-        """Return what a child runs."""
+    def _run_in_child(self, name: str, channel: socket) -> int:
+        """Run a child's part, in the child; return its exit status."""
         for end in (self._woken, self._waker):
             end.close()
+        self._reloads.close_in_child()
         number = self._names.index(name) - 1
         self._listeners.close_workers(but=number)
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
         is_first = number == 0
-        predecessors = self._succession.predecessors | {
-            child.pid for child in self._predecessors(name)
-        }
+        predecessors = frozenset(child.pid for child in self._predecessors(name))
+        predecessors |= self._succession.predecessors
         # Listeners for other systems are in the first worker.
         handover = self._succession.enter_child(keeps_sockets=is_first)
         if name == LIMITER:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first, predecessors, handover)
-            url, past = memory_url(config), self._files.past
-            return run_in_loop(lambda: limiter.serve(config, count, url, past, post))
+            past, source, state = self._files.past, self._source, self._reloads.state
+            return run_in_loop(lambda: limiter.serve(config, count, past, post, source, state))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors, handover)
@@ -175,10 +182,11 @@ class _Supervisor:
         for other in others:
             if LIMITER not in self._children or other not in self._children:
                 continue
-            pairs = [socketpair() for _ in range(orders.MAX_SOCKETS)]
+            pairs = [socketpair() for _ in range(orders.LINK_SOCKETS)]
             for end, child in enumerate((LIMITER, other)):
                 sockets = [pair[end] for pair in pairs]
-                orders.give(self._children[child].channel, orders.LINK, sockets)
+                numbers = [one.fileno() for one in sockets]
+                orders.give(self._children[child].channel, orders.LINK, numbers)
                 for one in sockets:
                     one.close()
         if name == LIMITER and self._ends_us is not None:
@@ -187,9 +195,9 @@ class _Supervisor:
     # Managing them.
 
     def _wait(self) -> bool:
-        """Wait until something happens, or is due; returns whether that was long ago."""
-        known = (self._restarts.next_us(), self._ends_us, self._upgrade.next_us())
-        moments = [us for us in known if us is not None]
+        """Wait for an event or the next due time; return whether this process is late."""
+        known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
+        moments = [us for us in (*known, self._upgrade.next_us()) if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
             moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
@@ -212,7 +220,7 @@ class _Supervisor:
     def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
             if self._is_stopped:
-                self._die(number)
+                self._end_by_signal(number)
             self._is_stopped = True
             if self._ends_us is None:
                 self._succession.manager.stopping()
@@ -222,8 +230,30 @@ class _Supervisor:
         elif number == signal.SIGUSR1:
             self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
-            for name, child in self._children.items():
-                orders.give(child.channel, orders.REFUSE if name == LIMITER else orders.RENEW)
+            # Also if the configuration cannot be used, or has not changed.
+            self._order_all(orders.RENEW)
+            self._reloads.ask()
+
+    def _go_on_with_reload(self, *, is_late: bool) -> None:
+        """Reload if that was requested, or continue."""
+        if is_late:
+            self._reloads.extend()
+        if not self._is_starting:
+            self._reloads.step(self._config, self._listeners, self._serving)
+
+    def _use(self, config: GatewayConfig, listeners: Listeners) -> None:
+        """Start children with another configuration from now on."""
+        self._config, self._listeners = config, listeners
+        self._succession.drop_unwanted(config)
+        if self._watchdog_us != config.server.watchdog:
+            self._watchdog_us = config.server.watchdog
+            for child in self._children.values():
+                child.watch(self._watchdog_us)
+
+    @property
+    def _serving(self) -> list[Child]:
+        """The children that are not about to end."""
+        return [child for child in self._children.values() if not child.is_replaced]
 
     def _reap(self) -> None:
         """Reap ended children, and schedule their restarts."""
@@ -235,6 +265,7 @@ class _Supervisor:
                     self._replace(name, child)
                 continue
             del self._children[name]
+            self._reloads.ended(child)
             if self._is_starting and self._ends_us is None:
                 raise child.error or GatewayError(f"{name} cannot be started: it {end}")
             is_needed = self._ends_us is None or (name == LIMITER and bool(self._children))
@@ -275,6 +306,7 @@ class _Supervisor:
             for predecessor in self._predecessors(name):
                 if not predecessor.is_replaced:
                     predecessor.is_replaced = True
+                    self._reloads.ended(predecessor)
                     orders.give(predecessor.channel, orders.YIELD)
 
     def _replace(self, name: str, child: Child) -> None:
@@ -314,24 +346,28 @@ class _Supervisor:
 
     def _log(self, line: str) -> None:
         """Let a child log a line about this process."""
-        ours, theirs = socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            ours.send(line.encode())
-            if LIMITER in self._children:
-                orders.give(self._children[LIMITER].channel, orders.LOG, [theirs])
+        if LIMITER in self._children:
+            file = pack(line)
+            orders.give(self._children[LIMITER].channel, orders.LOG, [file])
+            os.close(file)
 
     # Ending.
 
     def _stop(self, *, is_replaced: bool = False) -> None:
-        """Let workers finish requests in flight, then stop the limiter."""
+        """Let workers finish requests in flight, then stop the limiter.
+
+        Args:
+            is_replaced: whether another process serves at the same sockets already.
+        """
         server = self._config.server
         self._upgrade.abandon()
         times_us = server.shutdown_timeout + (0 if is_replaced else server.shutdown_delay)
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
+        self._reloads.stop(self._serving)
         # If they stayed open here, they would accept connections that no process serves.
-        self._listeners.remove_files()
+        if not is_replaced:
+            self._listeners.remove_files()
         self._listeners.close_workers()
         self._succession.handover.close()
         order = orders.YIELD if is_replaced else orders.STOP
@@ -354,8 +390,8 @@ class _Supervisor:
         kill_and_wait(self._children.values())
         self._children.clear()
 
-    def _die(self, number: int) -> NoReturn:
-        """Kill them at the second signal."""
+    def _end_by_signal(self, number: int) -> NoReturn:
+        """Kill all children, and end by this signal, the second one."""
         self._kill_all()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -154,16 +154,20 @@ class Succession:
         Raises:
             StartError: the service manager keeps such a socket open.
         """
+        unwanted = self.drop_unwanted(config)
+        if unwanted:
+            hint = "add such a listener, or remove the socket from the service manager's unit"
+            message = f"no listener has the address of the inherited socket {', '.join(unwanted)}"
+            raise StartError("listen", message, hint)
+
+    def drop_unwanted(self, config: GatewayConfig) -> list[str]:
+        """Close inherited sockets that no listener of a configuration uses; return foreign ones."""
         addresses = [listener.address for listener in config.listen]
         # The libraries of other protocols bind by themselves.
         addresses += [one.address for one in config.listeners if one.throttr is not None]
         if config.admin is not None:
             addresses.append(config.admin.listen)
-        unwanted = self.handover.drop_unwanted(places_of(addresses))
-        if unwanted:
-            hint = "add such a listener, or remove the socket from the service manager's unit"
-            message = f"no listener has the address of the inherited socket {', '.join(unwanted)}"
-            raise StartError("listen", message, hint)
+        return self.handover.drop_unwanted(places_of(addresses))
 
     @contextmanager
     def telling_failures(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from socket import socket
 from typing import Final, NamedTuple
@@ -15,9 +16,11 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
 from gateway.net.handover import Handover
 from gateway.stores.shared.store import SharedStore
-from gateway.wiring.gateway import BoundSocket, Gateway, WorkerResources
+from gateway.wiring.client_listeners import BoundSocket
+from gateway.wiring.gateway import Gateway, Prepared, WorkerResources
 from gateway.wiring.limiter import memory_url
 from gateway.workers import orders
+from gateway.workers.preparing import Preparing
 from gateway.workers.reports import Reporter
 
 log = logging.getLogger(__name__)
@@ -66,28 +69,28 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     if not handover.is_pending:
         may_serve.set()
     is_replaced = False
-    store = config.store
-    if memory_url(config) == store.url:
-        store = store.model_copy(update={"deadline": store.deadline_of_workers})
-    memory = SharedStore(workers, store.deadline)
+    own = _of_worker(config)
+    memory = SharedStore(workers, own.store.deadline)
     sharing = Sharing(is_on=True, predecessors=post.predecessors, handover=handover)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
-    running = Gateway(config.model_copy(update={"admin": None, "store": store}), resources)
+    running = Gateway(own, resources)
     if post.reason:
         log.warning("%s", post.reason)
     tasks = Tasks()
     reporter = Reporter(running)
 
-    def link(connections: list[socket]) -> None:
+    def link(files: list[int]) -> None:
         nonlocal reporter
         reporter = Reporter(running)
-        tasks.start(_link(reporter, memory, connections))
+        tasks.start(_link(reporter, memory, files))
 
+    preparing = Preparing(_Reconfigured(running))
     supervisor = orders.Orders(
         post.channel,
         {
+            **preparing.acts,
             orders.LINK: link,
             orders.SERVE: lambda _: may_serve.set(),
             orders.STOP: lambda _: end(),
@@ -121,11 +124,14 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         loop.add_signal_handler(number, leave)
     await running.start(wait_for_order)
     handover.adopt()
+    preparing.start(supervisor)
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
     await ended.wait()
+    await preparing.close()
     await running.stop(is_replaced=is_replaced)
+    memory.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_REPORT_S):
             await reporter.finish()
@@ -133,9 +139,29 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     return 0
 
 
-async def _link(reporter: Reporter, memory: SharedStore, connections: list[socket]) -> None:
+def _of_worker(config: GatewayConfig) -> GatewayConfig:
+    """Return the configuration of a worker, which has no admin listener of its own."""
+    store = config.store
+    if memory_url(config) == store.url:
+        store = store.model_copy(update={"deadline": store.deadline_of_workers})
+    return config.model_copy(update={"admin": None, "store": store})
+
+
+class _Reconfigured:
+    """A worker whose configuration changes; see `Reconfigurable`."""
+
+    def __init__(self, running: Gateway) -> None:
+        self._running = running
+        self.commit = running.commit
+        self.discard = running.discard
+
+    async def prepare(self, config: GatewayConfig, sockets: Sequence[BoundSocket]) -> Prepared:
+        return await self._running.prepare(_of_worker(config), sockets)
+
+
+async def _link(reporter: Reporter, memory: SharedStore, files: list[int]) -> None:
     """Connect to a new limiter."""
-    asking, reporting = connections
+    asking, reporting = (socket(fileno=number) for number in files)
     await memory.attach(asking)
     loop = asyncio.get_running_loop()
     await loop.create_unix_connection(lambda: reporter, sock=reporting)

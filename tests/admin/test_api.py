@@ -16,12 +16,29 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gateway.admin import AdminAnswer, AdminServer, OneProcess, Phase, Query, Readiness, Resource
+from gateway.admin import (
+    AdminAnswer,
+    AdminServer,
+    OneProcess,
+    Phase,
+    Query,
+    Readiness,
+    ReloadRecord,
+    Resource,
+)
 from gateway.admin.mux import SECURITY_HEADERS
 from gateway.observe.metrics import GatewayMetrics
 from tests.breaking import abort
 
 READY = Readiness(True, Phase.SERVING, ())
+
+
+def subject(
+    readiness: Callable[[], Readiness] = lambda: READY, metrics: GatewayMetrics | None = None
+) -> OneProcess:
+    """A gateway that was started a second after 1970 began."""
+    metrics = metrics or GatewayMetrics("1", lambda: 1_000_000)
+    return OneProcess(metrics, readiness, ReloadRecord(metrics))
 
 
 @asynccontextmanager
@@ -31,8 +48,7 @@ async def admin(
     **options: Any,
 ) -> AsyncIterator[AdminServer]:
     """A listener on a free loopback port."""
-    subject = OneProcess(metrics or GatewayMetrics("1"), readiness)
-    server = AdminServer("127.0.0.1", 0, subject, **options)
+    server = AdminServer("127.0.0.1", 0, subject(readiness, metrics), **options)
     await server.start()
     try:
         yield server
@@ -92,7 +108,7 @@ async def test_healthz() -> None:
 
 
 async def test_readyz_follows_the_gateway() -> None:
-    """Each request asks anew; the reasons are in the body."""
+    """Each request evaluates the state again; the reasons are in the body."""
     state = Readiness(False, Phase.STARTING, ("the gateway is starting",))
     async with admin(lambda: state) as server:
         status, _, body = await get(server, "/readyz")
@@ -101,11 +117,12 @@ async def test_readyz_follows_the_gateway() -> None:
             "ready": False,
             "phase": "starting",
             "reasons": ["the gateway is starting"],
+            "config": {"applied_at": "1970-01-01T00:00:01Z"},
         }
         state = READY
         status, headers, body = await get(server, "/readyz")
     assert (status, headers["Content-Type"]) == (200, "application/json")
-    assert json.loads(body) == {"ready": True, "phase": "serving", "reasons": []}
+    assert json.loads(body).items() > {"ready": True, "phase": "serving", "reasons": []}.items()
 
 
 async def test_metrics_in_both_formats() -> None:
@@ -260,7 +277,7 @@ async def test_a_failing_resource_is_a_500_and_a_log_line(
 
 
 async def test_garbage_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Who sends nonsense cannot fill the log with it."""
+    """A client that sends nonsense cannot fill the log with it."""
     caplog.set_level(logging.INFO)
     async with admin() as server:
         await exchange(server, b"\x16\x03\x01\x02 garbage\r\n\r\n")
@@ -287,7 +304,7 @@ async def test_slow_clients_are_cut_off(start: bytes) -> None:
 
 
 async def test_clients_that_do_not_read_are_cut_off() -> None:
-    """An answer that nobody takes is not kept beyond the deadline."""
+    """An answer that a client does not read is not kept beyond the deadline."""
 
     async def read(_query: Query) -> AdminAnswer:
         return AdminAnswer(200, "text/plain", b"x" * 50_000_000)
@@ -313,16 +330,16 @@ async def test_idle_connections_do_not_lock_anybody_out() -> None:
 
 
 async def test_address_in_use_is_an_error() -> None:
-    """Two listeners on one port: the second says so at its start."""
+    """If two listeners use one port, the second fails at its start."""
     async with admin() as first:
-        second = AdminServer("127.0.0.1", first.port, OneProcess(GatewayMetrics(), lambda: READY))
+        second = AdminServer("127.0.0.1", first.port, subject())
         with pytest.raises(OSError, match="in use"):
             await second.start()
         await second.close()
 
 
 async def test_close_ends_idle_connections_quickly() -> None:
-    """Nobody can hold up the gateway's end."""
+    """No client can delay the gateway's end."""
     async with admin() as server:
         async with connection(server) as (reader, _):
             await get(server, "/healthz")

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admin.mux import AdminAnswer, Mux, Query, Resource
+from gateway.admin.mux import AdminAnswer, GuardFields, Mux, Query, Resource
 
 
-async def _read(_query: Query) -> AdminAnswer:
+async def _answer(_query: Query) -> AdminAnswer:
     raise AssertionError
 
 
-THING = Resource("/thing", "a thing", _read)
+THING = Resource("/thing", "a thing", _answer)
+ACT = Resource("/act", "an act", _answer, ("POST",))
 
 
 def status_for(
@@ -27,7 +28,11 @@ def status_for(
     target: str = "/thing",
 ) -> int:
     """The status that a request gets; 200 if the resource would be read."""
-    found = Mux(listen, names, [THING]).find(method, target, host)
+    return status_of(Mux(listen, names, [THING, ACT]).find(method, target, GuardFields(host)))
+
+
+def status_of(found: Resource | AdminAnswer) -> int:
+    """200 for a resource, and the status of a refusal."""
     if isinstance(found, Resource):
         return 200
     assert found.content_type == "application/problem+json"
@@ -99,6 +104,11 @@ def test_no_other_host_gets_in(host: str) -> None:
         ("GET", "/%74hing", 404),
         ("POST", "/nothing", 404),
         ("POST", "/thing", 405),
+        ("GET", "/act", 405),
+        ("HEAD", "/act", 405),
+        ("PUT", "/act", 405),
+        ("post", "/act", 405),
+        ("POST", "/act/", 404),
         ("DELETE", "/thing", 405),
         ("OPTIONS", "/thing", 405),
         ("get", "/thing", 405),
@@ -107,8 +117,8 @@ def test_no_other_host_gets_in(host: str) -> None:
         ("GET", "", 400),
     ],
 )
-def test_only_reading_and_only_exact_paths(method: str, target: str, status: int) -> None:
-    """No method changes anything, and no spelling of a path gets round a rule about it."""
+def test_only_known_methods_and_only_exact_paths(method: str, target: str, status: int) -> None:
+    """Each path has its methods, and no spelling of a path gets round a rule about it."""
     assert status_for("localhost", method=method, target=target) == status
 
 
@@ -119,16 +129,54 @@ def test_strangers_learn_nothing() -> None:
     assert status_for("evil.test", method="POST") == 421
 
 
-def test_405_names_what_is_allowed() -> None:
+@pytest.mark.parametrize(("target", "allowed"), [("/thing", "GET, HEAD"), ("/act", "POST")])
+def test_405_names_what_is_allowed(target: str, allowed: str) -> None:
     """As RFC 9110, section 15.5.6 asks for."""
-    found = Mux("::1", (), [THING]).find("PUT", "/thing", "localhost")
+    found = Mux("::1", (), [THING, ACT]).find("PUT", target, GuardFields("localhost"))
     assert isinstance(found, AdminAnswer)
-    assert found.headers == {"Allow": "GET, HEAD"}
+    assert found.headers == {"Allow": allowed}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        (GuardFields("localhost:9901", "application/json"), 200),
+        (GuardFields("localhost:9901", "Application/JSON; charset=utf-8"), 200),
+        (GuardFields("localhost:9901", "application/json", "http://localhost:9901"), 200),
+        (GuardFields("localhost:9901", "application/json", "", "same-origin"), 200),
+        (GuardFields("localhost:9901", "application/json", "", "none"), 200),
+        # What a form, `sendBeacon` or `fetch` of any page sends without asking first.
+        (GuardFields("localhost:9901"), 415),
+        (GuardFields("localhost:9901", "text/plain"), 415),
+        (GuardFields("localhost:9901", "application/x-www-form-urlencoded"), 415),
+        (GuardFields("localhost:9901", "multipart/form-data; boundary=application/json"), 415),
+        (GuardFields("localhost:9901", "text/plain, application/json"), 415),
+        (GuardFields("localhost:9901", "application/json, text/plain"), 415),
+        (GuardFields("localhost:9901", "application/jsonp"), 415),
+        # What a browser says of the page.
+        (GuardFields("localhost:9901", "application/json", "http://evil.test"), 403),
+        (GuardFields("localhost:9901", "application/json", "http://localhost:9902"), 403),
+        (GuardFields("localhost:9901", "application/json", "http://localhost"), 403),
+        (GuardFields("localhost:9901", "application/json", "https://localhost:9901"), 403),
+        (GuardFields("localhost:9901", "application/json", "null"), 403),
+        (GuardFields("localhost:9901", "application/json", "", "cross-site"), 403),
+        (GuardFields("localhost:9901", "application/json", "", "same-site"), 403),
+        (GuardFields("localhost:9901", "application/json", "", "same-origin, cross-site"), 403),
+        (GuardFields("evil.test:9901", "application/json", "http://evil.test:9901"), 421),
+        (GuardFields("", "application/json"), 400),
+    ],
+)
+def test_pages_of_other_sites_change_nothing(fields: GuardFields, status: int) -> None:
+    """Only what no page can send without permission, and no browser says is of another site."""
+    mux = Mux("127.0.0.1", (), [ACT])
+    assert status_of(mux.find("POST", "/act", fields)) == status
+    # A browser asks for permission with OPTIONS.
+    assert status_of(mux.find("OPTIONS", "/act", fields)) in {405, 421, 400}
 
 
 async def test_index_lists_everything() -> None:
     """The start page names every resource, with what it is."""
-    index = Mux("::1", (), [THING]).find("GET", "/", "localhost")
+    index = Mux("::1", (), [THING]).find("GET", "/", GuardFields("localhost"))
     assert isinstance(index, Resource)
-    answer = await index.read(Query(""))
+    answer = await index.answer(Query(""))
     assert answer.body == b"/       this list\n/thing  a thing\n"

@@ -22,13 +22,13 @@ def test_a_warning_makes_nobody_less_ready() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.DRAINING])
 def test_other_phases_are_not_ready(phase: Phase) -> None:
-    """Who starts or drains gets no traffic, whatever the stores say."""
+    """A gateway that starts or drains gets no traffic, in any state of the stores."""
     readiness = judge(phase, [StoreState("redis", is_ready=True, needed_by="a policy")])
     assert readiness == Readiness(False, phase, (f"the gateway is {phase}",))
 
 
 def test_required_store_that_is_away_is_not_ready() -> None:
-    """A policy would turn requests away: somebody else should get them."""
+    """A policy would refuse all requests, so other gateways should get them."""
     readiness = judge(Phase.SERVING, [StoreState("redis", is_ready=False, needed_by="a policy")])
     assert not readiness.is_ready
     assert readiness.reasons == ("store redis is unavailable and a policy needs it",)
@@ -81,5 +81,5 @@ NEEDY = Readiness(False, Phase.SERVING, ("store main is unavailable and a policy
 def test_workers_are_judged_together(
     phase: Phase, answers: list[Readiness], expected: Readiness
 ) -> None:
-    """Ready while one is and none is starting; who does not answer is mentioned."""
+    """Ready if one is ready and none is starting; a worker that does not answer is mentioned."""
     assert judge_workers(phase, answers, 2) == expected

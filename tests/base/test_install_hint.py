@@ -17,7 +17,7 @@ FIRST = {"mysql": "asyncmy", "grpc": "grpcio", "zmq": "pyzmq"}
 
 @pytest.mark.parametrize("extra", FIRST)
 def test_hints_name_libraries_and_not_this_distribution(extra: str) -> None:
-    """Whoever has its name in an index would be installed otherwise (dependency confusion)."""
+    """The package of that name in an index could be another's (dependency confusion)."""
     assert any(one.startswith(FIRST[extra]) for one in libraries(extra))
     assert install_hint(extra).startswith(f"{sys.executable} -m pip install ")
     assert "sluice" not in install_hint(extra).removeprefix(sys.executable)

@@ -14,7 +14,7 @@ log = logging.getLogger("bound")
 
 
 def test_a_flood_of_refusals_is_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """The first is told at once, a thousand that follow as their number, and then nothing."""
+    """The first is logged immediately, the thousand that follow as a number, then nothing."""
 
     async def story() -> None:
         refusals = Refusals(log, "requests are refused: max_pending (8) is reached")
@@ -37,7 +37,7 @@ def test_a_flood_of_refusals_is_a_line_a_minute(caplog: pytest.LogCaptureFixture
 
 
 def test_what_was_counted_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    """A gateway that stops within the minute says what it owes; nothing, if it owes nothing."""
+    """A gateway that stops within the minute logs the rest, if there is a rest."""
 
     async def story() -> None:
         never, often = Refusals(log, "never"), Refusals(log, "often")

@@ -84,6 +84,6 @@ async def test_a_task_that_goes_on_until_it_is_ended_raises_what_it_raised() -> 
 
 
 async def test_what_is_so_already_is_not_waited_for() -> None:
-    """And what is not so in time is said to be."""
+    """What does not become true in time is reported."""
     assert await becomes(lambda: True, 0)
     assert not await becomes(lambda: False, 0)

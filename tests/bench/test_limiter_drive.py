@@ -85,7 +85,7 @@ async def test_seconds(in_flight: int) -> None:
 
 
 def test_disorder() -> None:
-    """All keys are different, and each seed has an order of its own that it always gives."""
+    """All keys are different, and each seed always gives the same order."""
     first = in_disorder(1000, 1)
     assert len(set(first)) == 1000
     assert first == in_disorder(1000, 1)

@@ -54,7 +54,7 @@ def test_one_decision_per_transaction(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_missing(tmp_path: Path) -> None:
-    """Why a process does not start is told in its own words."""
+    """The error of a process that does not start is its own."""
     library = replace(sluice("token_bucket"), module="nowhere")
     job = Job(library.module, library.kind, "memory://", KEYS, 1, (TWO,))
     with (

@@ -31,7 +31,7 @@ def test_total_and_time() -> None:
 
 
 def test_refusals_and_socket_errors() -> None:
-    """Answers outside 2xx and 3xx count as refused, and broken connections are told apart."""
+    """Answers outside 2xx and 3xx count as refused, and broken connections separately."""
     found = parse(
         "  1000 requests in 500.00ms, 1MB read\n"
         "  Socket errors: connect 1, read 20, write 300, timeout 4000\n"
@@ -43,7 +43,7 @@ def test_refusals_and_socket_errors() -> None:
 
 
 def test_minutes() -> None:
-    """A long run is told in minutes."""
+    """A long run is shown in minutes."""
     assert parse("  600 requests in 1.50m, 1MB read").seconds == pytest.approx(90)
 
 
@@ -56,7 +56,7 @@ def test_nothing_measured(text: str) -> None:
 
 @pytest.mark.parametrize("clients", [1, 3])
 async def test_clients_take_turns(clients: int) -> None:
-    """Several clients tell by a header who they are, and each asks as often as the others."""
+    """Several clients identify themselves by a header, and each asks as often as the others."""
     asked: Counter[str] = Counter()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

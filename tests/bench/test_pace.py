@@ -45,7 +45,7 @@ async def test_rate_is_kept() -> None:
 
 
 async def test_a_stall_is_charged_to_all_that_it_delays() -> None:
-    """A stall shows in every request that was due meanwhile, sent or not: not in one only."""
+    """A stall shows in every request that was due in it, sent or not: not in one only."""
     calls = iter(range(10_000))
 
     def answer() -> bytes:

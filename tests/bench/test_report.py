@@ -36,7 +36,7 @@ def test_goals(goal: Goal, *, is_met: bool) -> None:
 
 
 def test_ratio_of_what_is_missing() -> None:
-    """A ratio with a side missing or zero is none, not an error or infinity."""
+    """A ratio without one of its sides, or with zero, is empty, not an error or infinity."""
     assert ratio(3.0, 2.0) == pytest.approx(1.5)
     assert ratio(None, 2.0) is None
     assert ratio(3.0, None) is None
@@ -52,7 +52,7 @@ def test_terminal_tells_what_is_missed_and_broken() -> None:
 
 
 def test_file_keeps_what_people_wrote(tmp_path: Path) -> None:
-    """Writing the file anew replaces the figures and keeps the notes, however often."""
+    """Writing the file again replaces the figures and keeps the notes, however often."""
     path = tmp_path / "RESULTS.md"
     write(path, [RESULT], ["2 x CPU"], {"nginx": "1.22.1"}, ["terms"])
     noted = path.read_text().replace("Nothing yet.", "Tried: a shorter path.\n\nIt helped.")

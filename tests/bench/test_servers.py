@@ -62,7 +62,7 @@ def test_children_count_and_are_ended(tmp_path: Path) -> None:
 
 
 def test_why_a_server_did_not_start(tmp_path: Path) -> None:
-    """A program that ends at once is reported with the last words it said."""
+    """A program that ends immediately is reported with its last output."""
     with pytest.raises(BenchError, match=r"ended while starting: .*no such option"):
         _server(tmp_path, "raise SystemExit('no such option')").start()
 
@@ -79,7 +79,7 @@ def test_cpu_time_is_charged_to_who_spends_it(tmp_path: Path) -> None:
 
 
 def test_a_server_that_dies_under_load_is_noticed(tmp_path: Path) -> None:
-    """A server that ended by itself is told apart from one that runs, with its exit status."""
+    """A server that ended by itself is distinguished from a running one, with its exit status."""
     program = _WITH_CHILD.replace("time.sleep(60)", "listener.accept(); sys.exit('had enough')")
     with _server(tmp_path, program.replace("if os.fork() == 0:", "if True:"), tcp=True) as server:
         os.waitid(os.P_PID, server.session, os.WEXITED | os.WNOWAIT)

@@ -42,7 +42,7 @@ def test_the_configuration_is_valid_without_a_warning() -> None:
 
 
 def test_the_suggestions_ask_for_paths_that_the_demo_routes() -> None:
-    """Every path in a suggested command has a route of its own in the configuration."""
+    """Every path in a suggested command has a route in the configuration."""
     base = "http://127.0.0.1:8080"
     paths = set(re.findall(re.escape(base) + r"(/\w+)", "\n".join(demo.suggestions(base))))
     assert paths

@@ -25,7 +25,7 @@ def test_a_ready_made_configuration_is_valid(path: Path) -> None:
 
 
 def test_variables_move_a_ready_made_configuration() -> None:
-    """Address, upstream and store are the environment's to say."""
+    """The environment sets address, upstream and store."""
     environ = {"LISTEN": "0.0.0.0:80", "UPSTREAM": "http://app:8", "REDIS_URL": "redis://r/3"}
 
     config = load(FOLDER / "redis-shared.yaml", environ).config

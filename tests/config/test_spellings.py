@@ -318,7 +318,7 @@ def test_there_are_good_configurations() -> None:
 
 @pytest.mark.parametrize(("text", "data"), GOOD, ids=range(len(GOOD)))
 def test_json_is_the_same_configuration(text: str, data: Any) -> None:
-    """What YAML says in blocks, with anchors or plain, JSON says in braces and quotes."""
+    """YAML in blocks, with anchors or plain, equals JSON with braces and quotes."""
     assert outcome(as_json(data)) == outcome(text)
 
 

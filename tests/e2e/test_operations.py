@@ -39,15 +39,6 @@ def _wait_for_message(gateway: Gateway, words: str) -> str:
         time.sleep(0.01)
 
 
-def test_sighup_changes_nothing(start_gateway: StartGateway) -> None:
-    """The gateway goes on, and says that a changed configuration needs a restart."""
-    with RecordingUpstream() as upstream:
-        gateway = start_gateway(f"routes:\n  /**: {{ upstream: {upstream.url} }}\n")
-        gateway.server.signal(signal.SIGHUP)
-        assert "restart" in _wait_for_message(gateway, "SIGHUP")
-        assert get(gateway.port).status == 200
-
-
 def test_balancers_are_told_before_connections_are_refused(start_gateway: StartGateway) -> None:
     """For `shutdown_delay` the gateway is not ready and serves; then it ends."""
     with RecordingUpstream() as upstream:

@@ -22,14 +22,15 @@ def _start(start_gateway: StartGateway, store: str, url: str, limit: str, queue:
 
 
 def test_turns_come_in_order_and_at_the_rate(start_gateway: StartGateway, store: str) -> None:
-    """Ten at once are forwarded in the order they came, none before its time, none much later."""
+    """Some at once are forwarded in the order they came, none before its time, none much later."""
     with RecordingUpstream() as upstream, ExitStack() as stack:
+        # The first of them comes well before its turn, however late that is on a busy machine.
         gateway = _start(
-            start_gateway, store, upstream.url, "5/s burst 1 per all", "{ max: 100, max_wait: 30s }"
+            start_gateway, store, upstream.url, "1/s burst 1 per all", "{ max: 100, max_wait: 30s }"
         )
         started = time.monotonic()
         clients = []
-        for number in range(8):
+        for number in range(5):
             client = stack.enter_context(RawClient(gateway.port))
             client.request(f"/{number}")
             clients.append(client)
@@ -38,16 +39,16 @@ def test_turns_come_in_order_and_at_the_rate(start_gateway: StartGateway, store:
             else:
                 # The next comes when this one has its place; those before may have gone.
                 assert _has_place(gateway, number)
-        assert [client.read().status for client in clients[1:]] == [200] * 7
+        assert [client.read().status for client in clients[1:]] == [200] * 4
         arrivals = upstream.arrivals
-        assert [head.split()[1] for head in upstream.heads] == [b"/%d" % n for n in range(8)]
+        assert [head.split()[1] for head in upstream.heads] == [b"/%d" % n for n in range(5)]
         for number, arrival in enumerate(arrivals):
-            assert arrival >= started + number * 0.2
-        assert arrivals[-1] - arrivals[0] < 7 * 0.2 + 1
-        lines = {line["path"]: line for line in request_lines(gateway, 8)}
+            assert arrival >= started + number
+        assert arrivals[-1] - arrivals[0] < 4 + 1
+        lines = {line["path"]: line for line in request_lines(gateway, 5)}
         assert lines["/0"]["decision"] == "pass"
-        assert all(lines[f"/{number}"]["decision"] == "delay" for number in range(1, 8))
-        assert 0 < lines["/7"]["wait_ms"] <= 1_400
+        assert all(lines[f"/{number}"]["decision"] == "delay" for number in range(1, 5))
+        assert 0 < lines["/4"]["wait_ms"] <= 4_000
 
 
 def test_two_gateways_share_one_queue(start_gateway: StartGateway, redis_url: str) -> None:

@@ -174,7 +174,7 @@ def test_the_breaker_shows(start_gateway: StartGateway, redis_server: RedisServe
     """While a dead store is left alone, the metrics say so."""
     with RecordingUpstream() as upstream:
         gateway = start_gateway(
-            f"store: {redis_server.url}\n"
+            f"store: {{ url: '{redis_server.url}', deadline: 5s }}\n"
             f"routes:\n  /**: {{ upstream: {upstream.url}, limit: 5/s }}\n"
         )
         get(gateway.port)

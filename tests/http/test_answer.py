@@ -106,7 +106,7 @@ def refused(retry_after_us: int) -> Verdict:
     ],
 )
 def test_seconds_are_rounded_up(us: int, seconds: int) -> None:
-    """A client that waits as long as it was told is never early; 0 would mean at once."""
+    """A client that waits as long as the header says is never early; 0 would mean immediately."""
     assert seconds_up(us) == seconds
 
 
@@ -265,7 +265,7 @@ def test_no_name_becomes_a_header_of_its_own(title: str, word: str) -> None:
 
 @given(name=st.text(max_size=30), words=st.text(max_size=30), us=st.integers(-1, 10**13))
 def test_no_answer_of_ours_can_be_split(name: str, words: str, us: int) -> None:
-    """Whatever a policy is called and whatever it says, the head stays a head."""
+    """With any name of a policy and any text in it, the head stays one head."""
     for body in ("problem", "text", "none", words):
         answer = refusal(policy(name, body=body), refused(us))
         fields_of(answer.fields)

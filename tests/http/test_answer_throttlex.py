@@ -111,7 +111,7 @@ def test_any_key_is_text_in_a_document(key: str) -> None:
     kind=st.sampled_from(["TOKEN_BUCKET", "SLIDING_WINDOW"]),
 )
 def test_who_heeds_retry_after_is_not_refused(spent: int, rate: int, kind: str) -> None:
-    """After a success too: at the moment that it says one more may pass."""
+    """After a success too: at the given moment, one more request passes."""
     limit = limit_of(
         DEFAULTS._replace(type=kind, capacity=5, refill_rate=Fraction(rate), window_seconds=9)
     )

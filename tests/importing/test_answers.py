@@ -69,7 +69,7 @@ async def allowed(service: Service, *descriptors: Asked, times: int = 5) -> int:
 
 
 async def test_each_value_has_a_count_of_its_own(service: Service, clock: ManualClock) -> None:
-    """As many as the limit in each hour, for each value; an hour later anew."""
+    """As many as the limit per hour, for each value; an hour later the same again."""
     for address in ("203.0.113.1", "203.0.113.2"):
         assert await allowed(service, {"remote_address": address}) == 2
     clock.advance(seconds=3600)
@@ -77,7 +77,7 @@ async def test_each_value_has_a_count_of_its_own(service: Service, clock: Manual
 
 
 async def test_a_value_that_is_written_comes_first(service: Service) -> None:
-    """None may be let through, or all; a pattern's values may have one count."""
+    """All may be refused, or none; the values of a pattern may share one count."""
     assert await allowed(service, {"remote_address": "192.0.2.9"}) == 0
     assert await allowed(service, {"remote_address": "192.0.2.1"}) == 5
     assert await allowed(service, {"remote_address": "198.51.100.1"}, times=2) == 2
@@ -92,7 +92,7 @@ async def test_what_is_not_described_is_not_limited(service: Service) -> None:
 
 
 async def test_a_shadow_refuses_nobody(service: Service) -> None:
-    """It counts, and lets everybody through."""
+    """It counts, and admits every request."""
     assert await allowed(service, {"user": "ann", "path": "/soft"}) == 5
     assert await allowed(service, {"user": "ann", "path": "/hard"}) == 1
 

@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from gateway.command.cli import EXIT_FAILED, EXIT_OK, main
+from gateway.command.cli import main
+from gateway.command.printing import EXIT_FAILED, EXIT_OK
 
 ONE: Final = """\
 domain: one

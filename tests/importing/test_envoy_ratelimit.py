@@ -49,7 +49,7 @@ def test_there_are_cases() -> None:
 
 
 def test_files_of_one_domain_are_joined() -> None:
-    """Two files of a domain are one; what both say is a problem, told with both places."""
+    """Two files of a domain are joined; a duplicate is a problem, shown with both places."""
     one = (
         "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 5}}]\n"
     )

@@ -29,7 +29,7 @@ async def nothing_left() -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("is_remote", [True, False])
 def test_all_who_wait_in_a_line_are_told(*, is_remote: bool) -> None:
-    """Not only the first of it; and nobody is let through by a limiter that is closed."""
+    """Not only the first; and a closed limiter admits none of them."""
 
     async def told() -> None:
         store = Remote(clock()) if is_remote else MemoryStore(clock=clock())
@@ -47,7 +47,7 @@ def test_all_who_wait_in_a_line_are_told(*, is_remote: bool) -> None:
 
 
 async def test_nobody_waits_for_a_store_that_does_not_answer(redis_server: RedisServer) -> None:
-    """The deadline is long, the end is not: `on_store_error` has the word."""
+    """The deadline is long, closing is not: `on_store_error` applies."""
     async with nothing_left():
         store = {"url": redis_server.url, "deadline": "60s"}
         limiter = Limiter(Policy("p", "1/h"), store=store)
@@ -63,7 +63,7 @@ async def test_nobody_waits_for_a_store_that_does_not_answer(redis_server: Redis
 
 @pytest.mark.parametrize("steps", range(8))
 async def test_a_close_that_is_cancelled_goes_on(redis_server: RedisServer, steps: int) -> None:
-    """Whoever gives up waiting for the end does not prevent it; a second close waits for it."""
+    """A caller that stops waiting does not prevent the close; a second close waits for it."""
     async with nothing_left():
         leased = Policy("leased", "1000/s", consistency="leased")
         limiter = Limiter(Policy("p", "10/s"), leased, store=redis_server.url)
@@ -81,7 +81,7 @@ async def test_a_close_that_is_cancelled_goes_on(redis_server: RedisServer, step
 
 
 async def test_a_store_that_fails_meanwhile_leaves_no_probe(redis_server: RedisServer) -> None:
-    """It freezes with calls under way, which fail while the limiter closes."""
+    """It freezes with calls in flight, which fail while the limiter closes."""
     async with nothing_left():
         limiter = Limiter(Policy("p", "10/s"), store=redis_server.url)
         await limiter.open()
@@ -96,7 +96,7 @@ async def test_a_store_that_fails_meanwhile_leaves_no_probe(redis_server: RedisS
 
 
 async def test_a_slot_that_is_held_over_the_end(redis_server: RedisServer) -> None:
-    """Nobody renews it any more, and leaving it does nothing."""
+    """It is no longer renewed, and leaving it does nothing."""
     async with nothing_left():
         limiter = Limiter(Policy("s", "1 at once", lease="1s"), store=redis_server.url)
         await limiter.open()
@@ -116,7 +116,7 @@ async def test_what_is_given_back_too_late_is_left_alone() -> None:
 
 
 def test_a_limiter_belongs_to_its_loop(redis_server: RedisServer) -> None:
-    """Another loop is told so; once its own has ended it can be closed and opened again."""
+    """Another loop gets an error; once its own loop has ended, it can be closed and reopened."""
     # A loaded machine is no reason to decide alone.
     store = {"url": redis_server.url, "deadline": "20s"}
     limiter = Limiter(Policy("p", "5/h"), store=store)

@@ -69,7 +69,7 @@ def test_variables_come_from_where_the_caller_says(tmp_path: Path) -> None:
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
-    """With its path, what was found and what would do; in a file with its place too."""
+    """With its path, the value found and the fix; in a file with its position too."""
     options: dict[str, Any] = {"on_store_error": "opne"}
     found = problems(
         lambda: Limiter(Policy("a", "10/q"), Policy("b", "10/q", **options), store="rediss:/x")

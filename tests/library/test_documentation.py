@@ -25,7 +25,7 @@ BLOCKS: Final = [
     ("line", "code", "shown"), BLOCKS, ids=[f"line-{block[0]}" for block in BLOCKS]
 )
 def test_a_block_runs_and_prints_what_is_shown(line: int, code: str, shown: str) -> None:
-    """As a program of its own, with nothing printed but what the page shows."""
+    """As a separate program, with exactly the output that the page shows."""
     printed = io.StringIO()
     namespace: dict[str, Any] = {"__name__": "example"}
     with contextlib.redirect_stdout(printed):

@@ -40,7 +40,7 @@ def flapping(
 async def test_outages_give_no_fresh_shares(
     flapping: tuple[Sequence[Limiter], Sequence[OwnServer]],
 ) -> None:
-    """Frozen for 0.1 s of each 0.6, it lets through what it lets through when it is well."""
+    """Frozen for 0.1 s of each 0.6, it admits as many as when it works."""
     limiters, servers = flapping
     passed = alone = 0
 

@@ -105,7 +105,7 @@ def test_both_ways_count_together() -> None:
 
 
 def test_nobody_is_asked_after_the_end() -> None:
-    """A limiter that was closed says so, and one that is opened again begins anew."""
+    """A closed limiter raises an error, and one that is opened again works again."""
 
     async def told() -> None:
         limiter = Limiter(Policy("p", "1/h"))

@@ -41,7 +41,7 @@ def seconds() -> float:
 
 
 def test_a_decision_is_a_value() -> None:
-    """Being over is no error; the decision says how much is left and when to come back."""
+    """A refusal is not an error; the decision has the remainder and when to retry."""
 
     async def story(limiter: Limiter) -> None:
         first = await limiter.acquire("alice")
@@ -60,7 +60,7 @@ def test_a_decision_is_a_value() -> None:
 
 
 def test_what_costs_too_much_is_never_allowed() -> None:
-    """And that is said, instead of a time to come back; waiting for it is refused at once."""
+    """The decision says so, instead of a retry time; waiting for it is refused immediately."""
 
     async def story(limiter: Limiter) -> None:
         refused = await limiter.acquire("alice", 3)
@@ -75,7 +75,7 @@ def test_what_costs_too_much_is_never_allowed() -> None:
 
 
 def test_looking_takes_nothing() -> None:
-    """`peek` says how many could pass, and is counted nowhere."""
+    """`peek` returns how many could pass, and counts nothing."""
 
     async def story(limiter: Limiter) -> None:
         for _ in range(3):
@@ -148,7 +148,7 @@ def test_different_keys_are_counted_apart(first: str, second: str) -> None:
 
 
 def test_waiting_without_a_queue_is_in_order_of_asking() -> None:
-    """Each comes as soon as the limit allows it, and nobody overtakes."""
+    """Each passes as soon as the limit allows it, and none overtakes another."""
 
     async def story(limiter: Limiter) -> None:
         await limiter.acquire("alice")
@@ -201,7 +201,7 @@ def test_who_cannot_have_a_turn_in_time_is_told_at_once(options: Any) -> None:
 
 
 def test_who_never_comes_to_the_front_is_refused_when_his_time_is_over() -> None:
-    """Not before, and the line goes on without him."""
+    """Not before, and the others in the line proceed."""
 
     async def story(limiter: Limiter) -> None:
         await limiter.acquire("alice")
@@ -249,7 +249,7 @@ def test_policies_with_and_without_a_queue_are_waited_for_together() -> None:
 
 
 def test_a_store_that_is_away_is_never_an_error() -> None:
-    """The policy has the word: decide alone, let pass, or refuse; and the decision says so."""
+    """The policy decides: alone, admit, or refuse; and the decision shows it."""
 
     async def told() -> None:
         store = ScriptedStore(clock())
@@ -276,7 +276,7 @@ def test_a_store_that_is_away_is_never_an_error() -> None:
 
 
 def test_who_is_cancelled_as_the_answer_comes_gives_it_back() -> None:
-    """An answer that nobody takes any more is not lost, in whatever order things happen."""
+    """An answer without a recipient is not lost, in any order of events."""
 
     async def told() -> None:
         store = ScriptedStore(clock())
@@ -314,7 +314,7 @@ def test_it_must_be_open() -> None:
 
 
 def test_closing_ends_the_line() -> None:
-    """Who waits for a turn that never comes hears of it."""
+    """A caller that waits for a turn gets an error."""
 
     async def story(limiter: Limiter) -> None:
         await limiter.acquire()

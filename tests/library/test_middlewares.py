@@ -163,7 +163,7 @@ async def test_the_head_of_an_answer_is_counted_as_the_answer(serve: Serve) -> N
 
 
 async def test_clients_are_found_behind_trusted_proxies_only(serve: Serve) -> None:
-    """What others say of where they come from is not believed."""
+    """An address reported by an untrusted peer is ignored."""
     headers = {"X-Forwarded-For": "203.0.113.9"}
     for trusted in (["127.0.0.0/8"], []):
         limiter = Limiter(Policy("pay", "3/h"), trusted_proxies=trusted)
@@ -175,7 +175,7 @@ async def test_clients_are_found_behind_trusted_proxies_only(serve: Serve) -> No
 
 
 async def test_a_request_waits_for_its_turn(serve: Serve) -> None:
-    """Its body is whole afterwards; one for whom there is no room is refused."""
+    """Its body is complete afterwards; a request without room in the queue is refused."""
     # All four have come long before the first turn, on any machine.
     policy = Policy("slow", "1/s burst 1 per all", queue={"max": 2, "max_wait": "5s"})
     async with serve(Limiter(policy), "slow") as site:
@@ -206,7 +206,7 @@ async def test_slots_are_held_while_a_request_is_worked_on(serve: Serve) -> None
 
 
 async def test_who_leaves_while_waiting_gives_his_turn_back() -> None:
-    """Under ASGI, where the server tells: the next one has the turn."""
+    """Under ASGI, where the server reports it: the next request has the turn."""
     # Two turns are further away than anybody waits.
     policy = Policy("slow", "1/2s burst 1 per all", queue={"max": 5, "max_wait": "3s"})
     limiter = Limiter(policy)

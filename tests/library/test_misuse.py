@@ -38,7 +38,7 @@ def test_what_is_of_the_wrong_kind(misuse: Callable[[Any], object], message: str
 
 @pytest.mark.parametrize("key", [5, None, b"k"])
 async def test_a_key_is_text(key: Any) -> None:
-    """Whatever else it is, its kind is told."""
+    """For any other type, the error names it."""
     async with Limiter(Policy("p", "1/s")) as limiter:
         for asked in (limiter.acquire(key), limiter.wait(key), limiter.acquire(key, policy=["p"])):
             with pytest.raises(TypeError, match="a key is text"):
@@ -68,7 +68,7 @@ async def test_a_decorators_key_may_be_text() -> None:
 async def test_a_decision_that_was_not_awaited_is_never_true(
     method: str, store: str, limits: list[str]
 ) -> None:
-    """`if limiter.acquire(key):` lets nobody pass, and spends nothing."""
+    """`if limiter.acquire(key):` admits nothing, and spends nothing."""
     async with Limiter(Policy("p", *limits), store=store) as limiter:
         ask = getattr(limiter, method)
         with pytest.raises(TypeError, match="was not awaited"):
@@ -101,7 +101,7 @@ async def test_a_decision_that_was_forgotten_is_warned_of() -> None:
 
 
 async def test_tasks_and_mocks_see_the_coroutines_that_they_are() -> None:
-    """A task says where it waits, and a mock of a limiter is awaited like the limiter."""
+    """A task shows where it waits, and a mock of a limiter is awaited like the limiter."""
     async with Limiter(Policy("p", "1/h"), Policy("other", "1/h")) as limiter:
         await limiter.acquire("k", policy="p")
         task = asyncio.create_task(limiter.wait("k", policy="p"))

@@ -95,7 +95,7 @@ def test_a_store_is_found_by_its_scheme(offers: Any, tmp_path: Path) -> None:
 def test_the_url_of_a_store_of_others_is_checked(
     offers: Any, url: str, message: str, hint: str
 ) -> None:
-    """As one of ours: by what the store says, at its place in the file and with a hint."""
+    """Like the gateway's own: by the store's rules, at its place in the file and with a hint."""
     offers(sqlite="ratio_store:SqliteStore")
     text = f"store:\n  url: {url}\nroutes: {{ /**: {{ upstream: http://a, limit: 1/s }} }}"
 
@@ -153,7 +153,7 @@ def test_the_schema_lets_the_urls_of_stores_of_others_pass(offers: Any) -> None:
 def test_what_cannot_be_used_is_a_problem_of_the_configuration(
     offers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheme that nobody has, a class that cannot be loaded, one that is no store, a bad URL."""
+    """An unknown scheme, a class that cannot be loaded, one that is not a store, a bad URL."""
     offers(
         sqlite="ratio_store:SqliteStore",
         gone="no_such_module:Store",
@@ -238,7 +238,7 @@ def test_four_verbs_decide_as_the_log_does(steps: list[tuple[int, str, int, int]
 
 
 def test_flush_forgets_everything(tmp_path: Path) -> None:
-    """The fourth verb, for an operator or a test that begins anew; and drop says how many."""
+    """For an operator or a test that starts over; and drop returns how many."""
     with EXAMPLE_MODULE.SqliteStorage(str(tmp_path / "counts.db")) as storage:
         storage.add("a", 5, 10)
         storage.add("a", 6, 10)
@@ -249,7 +249,7 @@ def test_flush_forgets_everything(tmp_path: Path) -> None:
 
 
 def test_what_the_storage_cannot_do_is_an_error_of_the_store(tmp_path: Path) -> None:
-    """A file that cannot be opened, an algorithm it has not: `on_store_error` has the word."""
+    """A file that cannot be opened, an unsupported algorithm: `on_store_error` applies."""
     store = EXAMPLE_MODULE.FourVerbStore(in_memory, "sluice")
 
     async def told() -> None:

@@ -39,7 +39,7 @@ def test_a_slot_outlasts_its_lease_and_is_free_afterwards() -> None:
 
 
 def test_who_waits_for_a_slot_is_woken_when_one_is_free() -> None:
-    """At once, in order, and not before; who is cancelled leaves nothing taken."""
+    """Immediately, in order, and not before; a cancelled one leaves nothing taken."""
 
     async def told() -> None:
         async with Limiter(Policy("one", "1 at once"), store=MemoryStore(clock=clock())) as limiter:

@@ -14,7 +14,7 @@ FEW = Policy("few", throttlex={"capacity": 2, "refillRate": 0})
 
 
 async def test_check() -> None:
-    """A key is checked and consumed at once; what is said of it are its fields."""
+    """A key is checked and consumed in one call; the result has ThrottleX's fields."""
     async with Limiter(FEW) as limiter:
         decisions = [await limiter.acquire("user-123") for _ in range(3)]
         assert [bool(decision) for decision in decisions] == [True, True, False]
@@ -28,7 +28,7 @@ async def test_check() -> None:
 
 
 async def test_a_token_that_is_yet_to_come() -> None:
-    """With nothing left a success says already when there will be something."""
+    """If nothing is left, a success already says when there will be more."""
     slow = Policy("slow", throttlex={"capacity": 3, "refillRate": 0.01})
     async with Limiter(slow) as limiter:
         decision = await limiter.acquire("a", 3)
@@ -48,7 +48,7 @@ async def test_middlewares_answer_as_its_design_says(serve: Serve) -> None:
 
 
 def test_two_policies_of_one_key() -> None:
-    """To ThrottleX a key is all there is, so nothing can be counted twice under it."""
+    """ThrottleX has only the key, so nothing can be counted twice under it."""
     limiter = Limiter(FEW, Policy("more", throttlex={}))
     with pytest.raises(ValueError, match="two policies of throttlex"):
         limiter.plan("/", ("few", "more"))

@@ -150,7 +150,7 @@ def test_what_is_asked_in_one_turn_travels_together() -> None:
 
 
 def test_batches_do_not_wait_for_each_other() -> None:
-    """A slow answer to one batch holds nobody up who asks later."""
+    """A slow answer to one batch delays no later request."""
 
     async def test(bench: Bench) -> None:
         answer = asyncio.Event()
@@ -215,7 +215,7 @@ def test_policies_that_disagree_about_a_store_that_is_away() -> None:
 def test_alone_a_gateway_spends_its_share(
     share: int | None, seen: int, siblings: int, passed: int
 ) -> None:
-    """The limit divided by as many as were seen or are known of, or as the operator says."""
+    """The limit divided by the number of gateways seen or known, or set by the operator."""
 
     async def told() -> None:
         bench = Bench(share=share, siblings=siblings)
@@ -280,7 +280,7 @@ async def spent_alone(bench: Bench, key: str = "k") -> None:
 
 
 def test_who_asks_first_is_decided_on_with_what_passed_alone() -> None:
-    """The store is told in the same call, in front of the question, as much as passed."""
+    """In the same call, before the question, the store receives what passed without it."""
 
     async def test(bench: Bench) -> None:
         await spent_alone(bench)
@@ -308,7 +308,7 @@ def test_what_passed_alone_is_told_without_anybody_asking() -> None:
 
 
 def test_a_store_that_goes_on_failing_is_left_alone_though_nobody_asks() -> None:
-    """A look that fails counts like any call; nothing is told meanwhile, and so nothing lost."""
+    """A failed probe counts like any call; nothing is reported meanwhile, and so nothing lost."""
 
     async def test(bench: Bench) -> None:
         await spent_alone(bench)
@@ -323,7 +323,7 @@ def test_a_store_that_goes_on_failing_is_left_alone_though_nobody_asks() -> None
 
 
 def test_a_full_store_costs_one_key_and_not_all_that_are_asked_for() -> None:
-    """It answers a look and counts nothing: one report is tried, the others are told later."""
+    """It answers a probe and counts nothing: one report is tried, the others wait."""
 
     async def test() -> None:
         store = FullStore(clock())
@@ -351,7 +351,7 @@ def test_a_full_store_costs_one_key_and_not_all_that_are_asked_for() -> None:
     ],
 )
 def test_what_matters_no_more_is_not_told(algorithm: str, least: int, most: int) -> None:
-    """Who comes back after the window finds no more held against him than is just."""
+    """After the window, a returning client has no more held against it than is due."""
 
     async def test(bench: Bench) -> None:
         limit = Limit(10, 10 * SECOND_US, 10, algorithm, scope="p/ip")
@@ -393,7 +393,7 @@ def test_what_is_told_frees_nothing(algorithm: str, queue_us: int) -> None:
 @pytest.mark.parametrize("algorithm", ["token_bucket", "paced_history"])
 @pytest.mark.parametrize(("count", "burst"), [(1, 20), (3, 7), (60, 20)])
 def test_a_report_is_not_refused_for_its_size(algorithm: str, count: int, burst: int) -> None:
-    """Of what was used up before and was let through once more, nothing is left."""
+    """Of what was used up before and admitted once more, nothing is left."""
 
     async def test(bench: Bench) -> None:
         limit = Limit(count, 60 * SECOND_US, burst, algorithm, scope="p/ip")
@@ -411,7 +411,7 @@ def test_a_report_is_not_refused_for_its_size(algorithm: str, count: int, burst:
 
 
 def test_turns_that_were_given_alone_are_told() -> None:
-    """Who waits for one that was promised during the outage is not overtaken after it."""
+    """A request with a turn from the outage is not overtaken after it."""
 
     async def test(bench: Bench) -> None:
         limit = Limit(10, SECOND_US, 1, max_wait_us=5 * SECOND_US, scope="p/ip")
@@ -427,7 +427,7 @@ def test_turns_that_were_given_alone_are_told() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("gateways", [1, 3])
 def test_an_outage_is_not_a_fresh_start(algorithm: str, gateways: int) -> None:
-    """What the store last said is used up is used up without it, as far as a share goes."""
+    """What the store last reported as used stays used without it, up to a share."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.gateways = gateways
@@ -447,7 +447,7 @@ def test_an_outage_is_not_a_fresh_start(algorithm: str, gateways: int) -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_the_store_said_ages(algorithm: str) -> None:
-    """After a period in which nobody asked, a share is unused, whatever was said before."""
+    """After a period without questions, a share is unused, whatever the last answer was."""
 
     async def test(bench: Bench) -> None:
         limit = Limit(30, 60 * SECOND_US, 30, algorithm, scope="p/ip")
@@ -499,7 +499,7 @@ def test_a_link_that_stalls_again_and_again_lets_no_more_through(
 
 
 def test_a_store_that_comes_and_goes_gives_no_fresh_shares() -> None:
-    """What passed alone counts in the next outage too, and is told once."""
+    """What passed alone also counts in the next outage, and is reported once."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.gateways = 5
@@ -516,7 +516,7 @@ def test_a_store_that_comes_and_goes_gives_no_fresh_shares() -> None:
 
 
 def test_what_is_in_flight_is_not_told() -> None:
-    """A request that was let through alone ends alone: nobody would release it in the store."""
+    """A request that was admitted alone ends alone: the store could not release it."""
 
     async def test(bench: Bench) -> None:
         limit = Limit(5, SECOND_US, 5, "concurrency", scope="p/ip")
@@ -626,7 +626,7 @@ def test_a_stall_of_this_process_is_not_the_stores_fault() -> None:
 
 
 def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
-    """Who does not answer within the second deadline either is late."""
+    """A store that misses the second deadline too is late."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.then(ScriptedCall(lambda: clock().advance(seconds=0.5)), ScriptedDelay(1000))
@@ -642,7 +642,7 @@ def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
 
 
 def test_a_dead_store_is_not_asked_every_time() -> None:
-    """After three failures nobody waits for it; probes that ask for nothing find it again."""
+    """After three failures no request waits for it; probes that spend nothing find it again."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.then(*[DOWN] * 5)
@@ -678,7 +678,7 @@ class FullStore(ScriptedStore):
 def test_a_store_that_answers_nothing_but_probes_is_said_to_be_lost_only_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One call a second finds out whether it can count again, and the log says so when it can."""
+    """One call per second checks whether it can count again, and the log reports when it can."""
 
     def told() -> list[str]:
         return [record.getMessage()[:21] for record in caplog.records]
@@ -705,7 +705,7 @@ def test_a_store_that_answers_nothing_but_probes_is_said_to_be_lost_only_once(
 
 
 def test_a_full_store_that_refuses_is_full_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
-    """Who is over a limit is refused without a word being written: no sign that it counts again."""
+    """A request over the limit is refused without a write: no sign that it counts again."""
 
     async def test() -> None:
         store = FullStore(clock())
@@ -727,7 +727,7 @@ def test_a_full_store_that_refuses_is_full_all_the_same(caplog: pytest.LogCaptur
 
 
 def test_what_passed_alone_is_told_once_a_full_store_has_room() -> None:
-    """Nobody has to ask for that, and few are lost in finding out that it has none yet."""
+    """This needs no request, and few reports are lost while it has no room."""
 
     async def test() -> None:
         store = FullStore(clock())
@@ -747,7 +747,7 @@ def test_what_passed_alone_is_told_once_a_full_store_has_room() -> None:
 
 
 def test_a_call_that_fails_late_does_not_keep_a_store_from_being_found() -> None:
-    """It was made before the outage and fails while the probe is under way, which is answered."""
+    """It was made before the outage and fails while the probe is in flight and succeeds."""
 
     async def told() -> None:
         bench = Bench(deadline_us=SECOND_US)
@@ -767,7 +767,7 @@ def test_a_call_that_fails_late_does_not_keep_a_store_from_being_found() -> None
 def test_a_store_that_is_not_there_is_missed_before_anybody_asks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Soon after the start it is not ready and the log says why; and later that it is back."""
+    """Soon after the start it is not ready and the log says why; later, that it is back."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.then(*[DOWN] * 3)
@@ -807,7 +807,7 @@ def test_an_answer_resets_the_count_of_failures() -> None:
 def test_a_store_that_breaks_its_contract_fails_like_any_other(
     step: ScriptedAnswer | Fail, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Too few verdicts, too many, an error that must not be: nobody waits for ever."""
+    """Too few verdicts, too many, a forbidden error: no request waits forever."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.then(step)
@@ -845,7 +845,7 @@ def test_who_leaves_while_the_store_is_asked_gives_back() -> None:
 
 
 def test_who_was_refused_has_nothing_to_give_back() -> None:
-    """Nor has anybody whose call failed."""
+    """Neither has a request whose call failed."""
 
     async def test(bench: Bench) -> None:
         await bench.decide(cost=5)
@@ -864,7 +864,7 @@ def test_who_was_refused_has_nothing_to_give_back() -> None:
 
 @pytest.mark.parametrize("step", [DOWN, ScriptedDelay(10 * DEADLINE_S)])
 def test_a_turn_that_cannot_be_given_back_stays_taken(step: Fail | ScriptedDelay) -> None:
-    """Too little may pass then, never too much; and nobody but a counter hears of it."""
+    """Too few may pass then, never too many; only a counter shows it."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.then_give_back(step)
@@ -878,7 +878,7 @@ def test_a_turn_that_cannot_be_given_back_stays_taken(step: Fail | ScriptedDelay
 
 
 def test_much_that_is_given_back_goes_in_turns() -> None:
-    """A connection is not filled with it, nothing is lost, and what cannot be told is counted."""
+    """They do not fill a connection, none is lost, and unreported ones are counted."""
 
     async def test(bench: Bench) -> None:
         many = Limit(1000, 3600 * SECOND_US, 1000, "sliding_window_log", scope="p/ip")
@@ -920,7 +920,7 @@ def test_leaving_does_not_wait_for_all_that_is_given_back() -> None:
 
 
 def test_what_was_decided_alone_is_given_back_alone() -> None:
-    """The store hears nothing of what it was not asked about."""
+    """The store receives nothing about decisions that it did not make."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.then(*[DOWN] * 3)
@@ -933,7 +933,7 @@ def test_what_was_decided_alone_is_given_back_alone() -> None:
 
 
 def test_the_last_answers_are_awaited_when_it_ends() -> None:
-    """Closing waits for what is under way, a moment at most, and then lets the store go."""
+    """Closing waits for calls in flight, for a moment at most, and then closes the store."""
 
     async def told() -> None:
         bench = Bench()
@@ -974,7 +974,7 @@ def test_waiting_for_a_turn_and_giving_it_up() -> None:
 
 
 def test_turns_of_the_store_and_of_a_gateway_alone_are_not_exchanged() -> None:
-    """Who leaves gives back the turn that he got to whom he got it from, and nobody else has it."""
+    """A leaving request gives its turn back to the side that assigned it, and to no other."""
 
     async def test(bench: Bench) -> None:
         queue = rule(Limit(10, SECOND_US, 1, max_wait_us=FOREVER_US, scope="q"), queue_max=5)
@@ -999,7 +999,7 @@ def test_turns_of_the_store_and_of_a_gateway_alone_are_not_exchanged() -> None:
 
 
 def test_an_outcome_can_be_told_instead_of_awaited() -> None:
-    """Once, before or after it is there; and to nobody who has given up, who gives back."""
+    """Once, before or after it is there; and not to a caller that has given up."""
 
     async def test(bench: Bench) -> None:
         told: list[Outcome] = []
@@ -1031,7 +1031,7 @@ def test_readiness_is_the_stores() -> None:
 
 
 def test_every_reason_of_an_outage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The first may only say that there is no connection; a probe learns why there is none."""
+    """The first may only report a missing connection; a probe finds the reason."""
 
     async def test(bench: Bench) -> None:
         unknown = Fail(StoreUnavailable("not connected yet", "not_connected"))

@@ -156,7 +156,7 @@ def test_a_request_that_lacks_what_is_counted(others: tuple[dict[str, Any], ...]
 
 
 def test_a_request_that_has_it() -> None:
-    """Its value tells identities apart; the policy's other words are as configured."""
+    """Its value distinguishes identities; the policy's other options are as configured."""
     config = {
         "limits": ["10/s per header:X-Key"],
         "if_missing": "reject",

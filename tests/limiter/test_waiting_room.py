@@ -89,7 +89,7 @@ EVENTS = st.lists(
 def test_turns_are_in_order_never_early_and_never_wasted(
     events: list[tuple[int, int | None]], burst: int
 ) -> None:
-    """Whoever comes and leaves, those who stay are served as if the others had not come."""
+    """With any arrivals and departures, the rest are served as if the others had not come."""
 
     async def story() -> None:
         limit = Limit(10, SECOND_US, burst, max_wait_us=1000 * SECOND_US, scope="p/ip")
@@ -150,7 +150,7 @@ def test_nobody_goes_before_his_turn() -> None:
 
 
 def test_answers_of_a_store_may_overtake_each_other() -> None:
-    """The turn counts, not the moment at which somebody began to wait."""
+    """The turn counts, not the moment at which the wait began."""
 
     async def story() -> None:
         queue = Queue()
@@ -166,7 +166,7 @@ def test_answers_of_a_store_may_overtake_each_other() -> None:
 
 
 def test_keys_wait_apart() -> None:
-    """A long queue of one key holds nobody of another key up."""
+    """A long queue of one key delays no request of another."""
 
     async def story() -> None:
         queue = Queue()
@@ -182,7 +182,7 @@ def test_keys_wait_apart() -> None:
 
 
 def test_the_room_is_bounded() -> None:
-    """In all, and for each key; a place is free again when somebody is served or leaves."""
+    """In total and per key; a place becomes free when a request is served or leaves."""
 
     async def story() -> None:
         queue = Queue(capacity=3)
@@ -207,7 +207,7 @@ def test_the_room_is_bounded() -> None:
 
 
 def test_who_leaves_hands_his_turn_to_the_next() -> None:
-    """Everybody behind moves up by one, and the last turn is what is given back."""
+    """All behind it move up by one, and the last turn is given back."""
 
     async def story() -> None:
         queue = Queue()
@@ -341,7 +341,7 @@ MIXED = st.lists(
 def test_whoever_moves_up_keeps_to_all_his_limits(
     events: list[tuple[int, tuple[int, bool] | int]],
 ) -> None:
-    """Of costs and limits of all kinds, nobody is early for any, or later than was promised."""
+    """With costs and limits of all kinds, none is early for any limit, or later than promised."""
 
     async def story() -> None:
         first = Limit(10, SECOND_US, 2, max_wait_us=1000 * SECOND_US, scope="first")
@@ -403,7 +403,7 @@ def test_leaving_in_the_very_moment_of_the_turn() -> None:
 
 
 def test_leaving_before_waiting_has_begun() -> None:
-    """Nothing is left behind in the room; whoever asked the store has to undo it himself."""
+    """Nothing is left behind in the room; the caller that asked the store undoes it."""
 
     async def story() -> None:
         queue = Queue()
@@ -417,7 +417,7 @@ def test_leaving_before_waiting_has_begun() -> None:
 
 
 def test_everybody_leaves() -> None:
-    """Then it is as if nobody had come, and no timer is left running."""
+    """Then it is as if none had come, and no timer is left running."""
 
     async def story() -> None:
         queue = Queue()

@@ -16,7 +16,7 @@ WITH_BURST = ("token_bucket", "paced_history")
 COUNTS_REFUSED = ("sliding_window_log", "sliding_window_counter", "fixed_window")
 
 
-class RetiredCounters(NamedTuple):
+class Past(NamedTuple):
     """What a key went through: its state now, and what was let through and not given back."""
 
     state: Any
@@ -40,7 +40,7 @@ def limits(
 
 
 @st.composite
-def pasts(draw: st.DrawFn, limit: Limit, *, steady: bool = False) -> RetiredCounters:
+def pasts(draw: st.DrawFn, limit: Limit, *, steady: bool = False) -> Past:
     """A key after any decisions and undoings; unless `steady`, clocks go back as well."""
     algorithm = ALGORITHMS[limit.algorithm]
     state: Any = None
@@ -60,7 +60,7 @@ def pasts(draw: st.DrawFn, limit: Limit, *, steady: bool = False) -> RetiredCoun
             state = after
         if decision.allowed:
             passed.append((decision, cost))
-    return RetiredCounters(state, now_us, passed)
+    return Past(state, now_us, passed)
 
 
 def longest_us(limit: Limit) -> int:

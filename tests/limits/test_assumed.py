@@ -35,7 +35,7 @@ def _remaining(limit: Limit, state: Any, now_us: int) -> int:
 def test_shares_have_left_what_the_whole_had_left(
     limit: Limit, parts: int, data: st.DataObject
 ) -> None:
-    """When the answer comes, a share has its part of what the store said is left, or one less."""
+    """When the answer arrives, a share has its part of the store's remainder, or one less."""
     share = limit.share(parts)
     algorithm = ALGORITHMS[limit.algorithm]
     state, now_us = None, START_US

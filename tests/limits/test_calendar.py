@@ -135,6 +135,6 @@ def test_only_names_of_zones_are_zones() -> None:
 def test_no_window_is_longer_than_the_longest(
     zone: str, moment: datetime, calendar: Calendar
 ) -> None:
-    """Whoever waits for that long has seen the end of the window that was open before."""
+    """A wait of that length covers the end of the window that was open before."""
     start, end = window((moment - EPOCH) // timedelta(microseconds=1), calendar, zone)
     assert end - start <= LONGEST_US[calendar]

@@ -62,7 +62,7 @@ class Key:
 
 @pytest.mark.parametrize("limit", LIMITS, ids=str)
 def test_a_debit_counts_beyond_the_limit_and_ends(limit: Limit) -> None:
-    """Nobody passes until nothing is owed; a look says when that is, to the microsecond."""
+    """No request passes while there is a debt; a query returns when it ends, to the microsecond."""
     key = Key(limit)
     assert key.debit(7).remaining == 3
     assert key.ask(0).remaining == 3
@@ -81,7 +81,7 @@ def test_a_debit_counts_beyond_the_limit_and_ends(limit: Limit) -> None:
 
 @pytest.mark.parametrize("limit", LIMITS, ids=str)
 def test_exactly_the_limit_owes_nothing(limit: Limit) -> None:
-    """As with Envoy's own service, which refuses a look where more is counted than the limit."""
+    """As with Envoy's own service, which refuses a query if more is counted than the limit."""
     key = Key(limit)
     key.debit(10)
     assert key.owed_us() == 0
@@ -93,7 +93,7 @@ def test_exactly_the_limit_owes_nothing(limit: Limit) -> None:
 
 @pytest.mark.parametrize("limit", LIMITS, ids=str)
 def test_no_more_is_owed_than_the_debt(limit: Limit) -> None:
-    """Whatever is used: nobody is shut out for ever."""
+    """With any usage, no key is refused forever."""
     once, often = Key(limit), Key(limit)
     once.debit(20)
     for cost in (10**9, 3, 10**12, 1):
@@ -135,7 +135,7 @@ COSTS = st.lists(
 def test_debits_are_never_in_anybodys_favour(
     limit: Limit, steps: list[tuple[int, int, int]]
 ) -> None:
-    """With them no request passes that would not pass without, and nothing is owed for ever."""
+    """With debits, no request passes that would not pass without, and debts always end."""
     with_debits, without = Key(limit), Key(limit)
     for cost, max_wait_us, pause_us in steps:
         for key in (with_debits, without):
@@ -152,7 +152,7 @@ def test_debits_are_never_in_anybodys_favour(
 def test_gateways_that_know_no_debts_read_what_is_owed(
     limit: Limit, cost: int, later_us: int
 ) -> None:
-    """As a limit that is spent: they let nobody pass who would not pass at an empty one."""
+    """As a spent limit: they admit no request that an empty one would refuse."""
     key, full = Key(limit), Key(limit)
     key.debit(cost)
     full.debit(min(cost, 10))

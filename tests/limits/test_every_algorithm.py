@@ -17,7 +17,7 @@ every = pytest.mark.parametrize("name", ALGORITHMS)
 @every
 @given(st.data())
 def test_retry_after_is_kept_to_the_microsecond(name: str, data: st.DataObject) -> None:
-    """Refused at every earlier moment, admitted at that one, if nobody else asks."""
+    """Refused at every earlier moment, admitted at that one, if there are no other requests."""
     decide = ALGORITHMS[name].decide
     limit = data.draw(limits(name))
     past = data.draw(pasts(limit))
@@ -83,7 +83,7 @@ def test_more_than_the_limit_never_passes(name: str, data: st.DataObject) -> Non
 @every
 @given(st.data())
 def test_a_state_can_be_forgotten_when_it_expires(name: str, data: st.DataObject) -> None:
-    """From then on every question is answered as for a key that nobody knows."""
+    """From then on every answer is the same as for an unknown key."""
     decide, expires_us = ALGORITHMS[name].decide, ALGORITHMS[name].expires_us
     limit = data.draw(limits(name))
     past = data.draw(pasts(limit))
@@ -100,7 +100,7 @@ def test_a_state_can_be_forgotten_when_it_expires(name: str, data: st.DataObject
 @every
 @given(st.data())
 def test_at_the_reset_the_limit_is_unused(name: str, data: st.DataObject) -> None:
-    """All of it remains then, and not a microsecond earlier, if nobody asks."""
+    """All of it remains then, and not a microsecond earlier, without other requests."""
     decide = ALGORITHMS[name].decide
     limit = data.draw(limits(name))
     past = data.draw(pasts(limit))
@@ -115,7 +115,7 @@ def test_at_the_reset_the_limit_is_unused(name: str, data: st.DataObject) -> Non
 @every
 @given(st.data())
 def test_what_is_undone_at_once_was_never_asked(name: str, data: st.DataObject) -> None:
-    """Giving back in the same microsecond leaves what was left before, to whoever is not late."""
+    """Giving back in the same microsecond restores the remainder, for callers that are not late."""
     decide, give_back = ALGORITHMS[name].decide, ALGORITHMS[name].give_back
     limit = data.draw(limits(name, queue=False))
     past = data.draw(pasts(limit, steady=True))
@@ -130,7 +130,7 @@ def test_what_is_undone_at_once_was_never_asked(name: str, data: st.DataObject) 
 @every
 @given(st.data())
 def test_undoing_never_makes_more_than_there_was(name: str, data: st.DataObject) -> None:
-    """Not for a key that nobody knows, and at most the whole limit when all is undone."""
+    """Not for an unknown key, and at most the whole limit when everything is undone."""
     decide, give_back = ALGORITHMS[name].decide, ALGORITHMS[name].give_back
     limit = data.draw(limits(name))
     past = data.draw(pasts(limit))
@@ -196,7 +196,7 @@ def test_cost_n_is_n_times_cost_1(name: str, data: st.DataObject) -> None:
 @every
 @given(st.data())
 def test_nothing_is_told_from_a_state_beyond_the_horizon(name: str, data: st.DataObject) -> None:
-    """Whatever was let through, its key is as good as new by then; some keys only just."""
+    """After any admissions, a key is as good as new by then; some keys only just."""
     algorithm = ALGORITHMS[name]
     limit = data.draw(limits(name))
     past = data.draw(pasts(limit, steady=True))

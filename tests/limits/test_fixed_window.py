@@ -124,7 +124,7 @@ def test_each_window_of_a_calendar_holds_the_limit(
 
 
 def test_a_turn_may_lie_some_windows_ahead() -> None:
-    """Who may wait for days is counted on the first day with room."""
+    """A request that may wait for days is counted on the first day with room."""
     day = CALENDARS["day"]
     limit = Limit(1, day, 1, NAME, max_wait_us=3 * day, calendar="day", zone="Europe/Berlin")
     noon = int(datetime(2026, 3, 28, 11, tzinfo=UTC).timestamp()) * 1_000_000

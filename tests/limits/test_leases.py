@@ -123,7 +123,7 @@ def test_a_crashed_holder_frees_its_slot_after_a_lease() -> None:
 
 
 def test_a_shorter_lease_holds_at_once() -> None:
-    """What was taken under a lease of an hour expires after the minute that is said now."""
+    """A request with a lease of an hour expires after the minute that applies now."""
     hour = Limit(1, 3_600_000_000, 1, "concurrency")
     minute = Limit(1, 60_000_000, 1, "concurrency")
     state, _ = decide(None, START_US, 1, hour, 0)

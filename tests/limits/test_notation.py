@@ -135,7 +135,7 @@ def test_lines_are_read(
     ],
 )
 def test_what_cannot_be_read_is_explained(text: str, column: int, message: str, hint: str) -> None:
-    """The column of the trouble, what was found, and what would do."""
+    """The column of the mistake, the text found, and the fix."""
     with pytest.raises(LimitSyntaxError) as caught:
         parse_limit(text)
 

@@ -33,7 +33,7 @@ def rule(history: list[int], now_us: int, limit: Limit) -> int:
 
 @given(st.data())
 def test_the_rule_word_for_word(data: st.DataObject) -> None:
-    """Each request goes or waits as the rule says of the whole history of all before it."""
+    """Each request passes or waits as the rule says for the complete history."""
     limit = data.draw(limits(NAME))
     state: State | None = None
     now_us = START_US
@@ -51,7 +51,7 @@ def test_the_rule_word_for_word(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_delayed_turns_are_distinct(data: st.DataObject) -> None:
-    """Those who wait go one by one, at least 1 / rate apart, in order of asking."""
+    """Waiting requests pass one by one, at least 1 / rate apart, in order."""
     limit = data.draw(limits(NAME))
     state: State | None = None
     now_us = START_US

@@ -61,7 +61,7 @@ def times(limit: Limit) -> st.SearchStrategy[int]:
 
 @given(st.data())
 def test_the_rule_word_for_word(data: st.DataObject) -> None:
-    """Whatever comes late or ahead, the next is allowed when the whole history says so."""
+    """With late or early reports, the next passes when the rule says so for the whole history."""
     limit = data.draw(limits("paced_history"))
     one = History()
     history: list[int] = []
@@ -145,7 +145,7 @@ def test_five_seconds_after_a_burst_of_ten() -> None:
 
 @given(st.sampled_from(["paced_history", "token_bucket"]), st.integers(1, 500))
 def test_nobody_is_held_much_longer_than_a_time_may_be_ahead(algorithm: str, flood: int) -> None:
-    """However many say that they go on as late as may be."""
+    """However many reports have the latest possible time."""
     limit = Limit(1, SECOND_US, 3, algorithm)
     one = kept(limit)
     for _ in range(flood):

@@ -48,7 +48,7 @@ def test_exactly_what_the_law_allows_passes(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_turns_are_the_first_moments_in_order(data: st.DataObject) -> None:
-    """Who waits goes as soon as the law allows, not before those who asked earlier."""
+    """A waiting request passes as soon as the rule allows, not before earlier ones."""
     limit = data.draw(limits(NAME, refused=False))
     state: State | None = None
     now_us = latest_us = START_US

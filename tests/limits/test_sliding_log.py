@@ -117,7 +117,7 @@ def test_at_the_reset_the_log_is_unused(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_waits_are_a_queue(data: st.DataObject) -> None:
-    """Nobody passes before one who asked earlier."""
+    """No request passes before an earlier one."""
     limit = data.draw(limits())
     state: State | None = None
     now_us = START_US

@@ -80,7 +80,7 @@ def test_a_bucket_that_is_not_full_decides_as_its_own(
 def test_a_bucket_is_never_more_than_a_token_from_its_own(
     capacity: int, rate: int, waits_ms: list[int]
 ) -> None:
-    """A full bucket of its goes on gathering part of a token, which ours does not."""
+    """ThrottleX's full bucket keeps gathering part of a token; Sluice's does not."""
     times = moments(waits_ms)
     theirs = Bucket(capacity, rate, START_MS)
     for (_, remaining), now_ms in zip(
@@ -146,7 +146,7 @@ def test_a_fraction_of_a_token_a_second() -> None:
 
 
 def test_what_says_nothing_to_a_type_is_not_looked_at() -> None:
-    """A bucket has no window, and a window no rate, whatever is said of them."""
+    """A bucket has no window, and a window no rate, even if they are set."""
     assert limit_of(Numbers(TOKEN_BUCKET, 5, Fraction(1), -1)) == Limit(1, 1_000_000, 5)
     window = Limit(5, 7_000_000, 5, "sliding_window_log")
     assert limit_of(Numbers(SLIDING_WINDOW, 5, Fraction(-1), 7)) == window
@@ -165,7 +165,7 @@ def test_what_says_nothing_to_a_type_is_not_looked_at() -> None:
     ],
 )
 def test_numbers_that_mean_no_limit(numbers: Numbers, why: str) -> None:
-    """The message says which number it is."""
+    """The message names the number."""
     with pytest.raises(ValueError, match=why):
         limit_of(numbers)
 
@@ -177,7 +177,7 @@ def test_more_than_anybody_needs_is_as_much_as_is_counted() -> None:
 
 
 def test_scopes_are_known_by_their_ends() -> None:
-    """A policy may have any name, and a key word of ours is never `throttlex`."""
+    """A policy may have any name, and no key word is `throttlex`."""
     assert is_scope(scope_of("api/throttlex/x"))
     window = scope_of("a/b", Numbers(SLIDING_WINDOW, window_seconds=5))
     assert is_scope(window)

@@ -135,7 +135,7 @@ def test_retry_after_is_kept_to_the_microsecond(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_what_is_said_of_the_bucket_is_true(data: st.DataObject) -> None:
-    """`remaining` of cost 1 pass now and not one more; at the reset everything passes."""
+    """`remaining` requests of cost 1 pass and not one more; at the reset everything passes."""
     limit = data.draw(limits(queue=False))
     ahead_ns = data.draw(st.integers(-limit.tolerance_ns, limit.tolerance_ns))
     cost = data.draw(st.integers(0, limit.burst + 2))
@@ -152,7 +152,7 @@ def test_what_is_said_of_the_bucket_is_true(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_waits_are_a_queue(data: st.DataObject) -> None:
-    """Turns come in the order of asking, an interval apart: nobody overtakes or shares one."""
+    """Turns are in order, an interval apart: none overtakes or shares one."""
     limit = data.draw(limits())
     state: int | None = None
     now_us = START_US
@@ -169,7 +169,7 @@ def test_waits_are_a_queue(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_cost_n_is_n_times_cost_1(data: st.DataObject) -> None:
-    """One request of cost n leaves what n of cost 1 leave, and says the same of the bucket."""
+    """One request of cost n leaves the same as n of cost 1, and reports the same state."""
     limit = data.draw(limits())
     ahead_ns = data.draw(st.integers(-limit.tolerance_ns, limit.tolerance_ns))
     before = START_US * NS_PER_US + ahead_ns

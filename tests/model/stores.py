@@ -235,7 +235,7 @@ class Cluster(Store[ClusterServers]):
     """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(ClusterServers(folder))
+        super().__init__(ClusterServers(folder, node_timeout_ms=800))
 
     def keys_without_end(self) -> int:
         """How many keys would live for ever."""

@@ -58,7 +58,7 @@ def body_of(request: bytes) -> bytes:
 
 
 async def test_a_target_without_connection_is_passed_over(tmp_path: Path, dead: str) -> None:
-    """Nothing was sent, so any request may go on: POST too, and a body that is still coming."""
+    """Nothing was sent, so any request may be retried: POST too, and an unfinished body."""
     async with answering(OK) as alive:
         u = {"targets": [dead, alive.url], "retry": 2, "eject": "off"}
         async with running(tmp_path, alive, u=u) as run:
@@ -140,7 +140,7 @@ async def test_answers_that_are_tried_again(tmp_path: Path) -> None:
 
 
 async def test_retry_after_is_heeded(tmp_path: Path) -> None:
-    """Who says when to come back is not asked before; somebody else may be."""
+    """A target that names a time is not asked before; another one may be."""
     async with answering(COME_BACK) as away, answering(OK) as alive:
         async with running(tmp_path, away, u={"retry": {"tries": 3, "when": [503]}}) as run:
             answer = await run.ask(get())
@@ -191,7 +191,7 @@ async def test_nothing_is_sent_again_once_an_answer_has_begun(tmp_path: Path, be
 
 
 async def test_a_status_after_an_interim_answer_is_passed_on(tmp_path: Path) -> None:
-    """The client has seen that somebody answers."""
+    """The client has already seen an answer."""
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     async with (
         answering(hints + UNAVAILABLE) as upstream,
@@ -204,7 +204,7 @@ async def test_a_status_after_an_interim_answer_is_passed_on(tmp_path: Path) -> 
 
 
 async def test_a_try_that_may_be_followed_by_another_has_less_time(tmp_path: Path) -> None:
-    """A POST is none of these, nor is the last try: they have the time of the upstream."""
+    """Neither a POST nor the last attempt: they have the time of the upstream."""
     async with silent() as slow, answering(OK, pause=0.12) as alive:
         retry = {"when": ["timeout"], "timeout": "40ms"}
         u = {"targets": [slow.url, alive.url], "retry": retry, "eject": "off"}
@@ -221,8 +221,8 @@ async def test_all_tries_together_have_one_end(tmp_path: Path) -> None:
     """`timeouts.total` is for all of them, pauses included."""
     async with silent() as slow:
         u = {
-            "retry": {"tries": 10, "when": ["timeout"], "timeout": "40ms", **QUICK},
-            "timeouts": {"total": "150ms"},
+            "retry": {"tries": 10, "when": ["timeout"], "timeout": "300ms", **QUICK},
+            "timeouts": {"total": "1100ms"},
         }
         async with running(tmp_path, slow, u=u) as run:
             answer = await run.ask(get())

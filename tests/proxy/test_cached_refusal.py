@@ -92,7 +92,7 @@ async def test_it_passes_as_soon_as_it_may(tmp_path: Path) -> None:
 async def test_the_last_of_a_connection_and_what_is_handed_back_are_not_remembered(
     tmp_path: Path, returning: dict[str, Any]
 ) -> None:
-    """`Connection: close` closes; where turns are handed back, each request asks anew."""
+    """`Connection: close` closes; if turns are given back, each request is decided again."""
     policies = {"p": {"limit": "1/d per all", **returning}}
     async with (
         answering(OK) as upstream,

@@ -19,7 +19,7 @@ async def _lines_per_leaver(folder: Path, crowd: int) -> float:
     """Lines of the waiting room that run for each client that leaves, all at once."""
     async with answering(OK) as upstream, running(folder, upstream, route=QUEUE) as run:
         assert (await run.ask(get())).status == 200
-        room = run.gateway._decider.waiting
+        room = run.gateway._running.decider.waiting
         for _ in range(crowd):
             (await run.client()).send(get())
         await until(lambda: len(room) == crowd)
@@ -31,7 +31,7 @@ async def _lines_per_leaver(folder: Path, crowd: int) -> float:
 
 
 async def test_leaving_a_queue_costs_the_same_however_many_wait(tmp_path: Path) -> None:
-    """Of eight times as many who leave at once, each costs as much as before."""
+    """If eight times as many leave together, each costs as much as before."""
     few = await _lines_per_leaver(tmp_path, 50)
     many = await _lines_per_leaver(tmp_path, 400)
     assert many < few * 1.5
@@ -41,7 +41,7 @@ async def test_a_crowd_that_leaves_a_queue_does_so_in_portions(tmp_path: Path) -
     """However many leave in one moment, others have their turns of the loop between."""
     async with answering(OK) as upstream, running(tmp_path, upstream, route=QUEUE) as run:
         assert (await run.ask(get())).status == 200
-        room = run.gateway._decider.waiting
+        room = run.gateway._running.decider.waiting
         for _ in range(300):
             (await run.client()).send(get())
         await until(lambda: len(room) == 300)

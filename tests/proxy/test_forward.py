@@ -86,7 +86,7 @@ async def test_answers_come_back(
     ],
 )
 async def test_answers_to_head(tmp_path: Path, fields: bytes, length: list[bytes]) -> None:
-    """Fields come without a body, nobody waits for one, and the connections go on."""
+    """Fields arrive without a body, none is waited for, and the connections persist."""
     async with answering(HTTP + fields + b"\r\n") as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
         for _ in range(2):
@@ -145,7 +145,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
 async def test_invalid_answers(tmp_path: Path, data: bytes) -> None:
-    """The client is told 502 in constant words and goes on; the upstream's connection ends."""
+    """The client gets a constant 502 and continues; the upstream's connection ends."""
     async with answering(data, OK) as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
         answer = await client.get()
@@ -214,7 +214,7 @@ async def test_a_reset_ends_a_body_without_length_in_an_error(tmp_path: Path) ->
 async def test_an_upstream_that_leaves_without_an_answer(
     tmp_path: Path, data: bytes, reset: bool
 ) -> None:
-    """The client is told 502; nothing is sent again on a connection that was new."""
+    """The client gets 502; nothing is resent after a new connection."""
     async with (
         answering_and_closing(data, reset=reset) as upstream,
         running(tmp_path, upstream) as run,
@@ -254,7 +254,7 @@ async def test_a_100_that_nobody_waits_for_is_dropped(tmp_path: Path) -> None:
 
 
 async def test_an_idle_connection_that_was_closed_is_replaced(tmp_path: Path) -> None:
-    """A closed connection is noticed when nothing is under way, and not used."""
+    """A closed connection is noticed while it is idle, and not used."""
     async with answering_and_closing(OK) as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
         for number in range(1, 4):
@@ -295,7 +295,7 @@ async def test_a_stale_connection_costs_an_idempotent_request_nothing(
 async def test_a_stale_connection_never_repeats_what_may_not_be(
     tmp_path: Path, method: str
 ) -> None:
-    """The upstream sees such a request once, and the client is told that it failed."""
+    """The upstream sees such a request once, and the client gets an error."""
     async with closing_on_the_second_request() as upstream, running(tmp_path, upstream) as run:
         assert (await run.ask(get())).status == 200
         answer = await run.ask(f"{method} / HTTP/1.1\r\nHost: a.test\r\n\r\n".encode())
@@ -396,7 +396,7 @@ async def test_a_continue_comes_from_the_upstream(tmp_path: Path) -> None:
 
 
 async def test_an_upload_may_last_longer_than_the_upstream_may_idle(tmp_path: Path) -> None:
-    """As long as the client's body comes, the upstream is not late, though it said 100 early."""
+    """While the client's body arrives, the upstream is not late, even after an early 100."""
 
     async def script(peer: Peer) -> None:
         await peer.head()
@@ -404,7 +404,7 @@ async def test_an_upload_may_last_longer_than_the_upstream_may_idle(tmp_path: Pa
         assert await peer.reader.readexactly(5) == b"hello"
         await peer.send(OK)
 
-    timeouts = {"idle": "100ms", "first_byte": "100ms"}
+    timeouts = {"idle": "400ms", "first_byte": "400ms"}
     async with (
         ScriptedUpstream(script) as upstream,
         running(tmp_path, upstream, u={"timeouts": timeouts}) as run,
@@ -415,14 +415,14 @@ async def test_an_upload_may_last_longer_than_the_upstream_may_idle(tmp_path: Pa
         )
         assert (await client.read()).status == 100
         for byte in b"hello":
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.2)
             client.send(bytes([byte]))
         assert (await client.read()).status == 200
 
 
 @pytest.mark.parametrize("end", ["read on", "close", "reset"])
 async def test_an_answer_during_an_upload(tmp_path: Path, end: str) -> None:
-    """A refusal by the upstream reaches the client, who can read it though it still sends."""
+    """A refusal by the upstream reaches the client, which can read it while it still sends."""
 
     async def script(peer: Peer) -> None:
         await peer.head()
@@ -528,7 +528,7 @@ async def test_an_upload_that_is_not_valid(tmp_path: Path, rest: bytes) -> None:
 async def test_an_upstream_that_is_silent(
     tmp_path: Path, timeouts: dict[str, str], data: bytes, expected: str
 ) -> None:
-    """504 says so, and the connection is not used again."""
+    """The client gets 504, and the connection is not used again."""
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -609,17 +609,17 @@ async def test_a_slow_client_holds_the_upstream_back(tmp_path: Path) -> None:
 
 
 async def test_a_slow_client_is_not_the_upstreams_fault(tmp_path: Path) -> None:
-    """While the client does not read, the upstream's idle time stands still."""
+    """While the client does not read, the upstream's idle time does not count."""
     size = 20_000_000
     data = HTTP + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
     async with (
         answering(data) as upstream,
-        running(tmp_path, upstream, u={"timeouts": {"idle": "60ms"}}) as run,
+        running(tmp_path, upstream, u={"timeouts": {"idle": "500ms"}}) as run,
     ):
         client = await run.client(receive_buffer=65536)
         client.send(get())
         await client.reader.readuntil(b"\r\n\r\n")
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1)
         assert len(await client.reader.readexactly(size)) == size
 
 
@@ -632,7 +632,7 @@ async def test_a_client_that_takes_nothing_is_given_up(tmp_path: Path) -> None:
     ):
         client = await run.client(receive_buffer=65536)
         client.send(get())
-        await until(lambda: len(run.gateway._proxy._clients) == 1)
+        await client.reader.readuntil(b"\r\n\r\n")
         await until(lambda: not run.gateway._proxy._clients)
         await until(lambda: not run.upstream()._pools[0]._open)
 
@@ -672,7 +672,7 @@ async def test_a_slow_upstream_holds_the_client_back(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_leaves_ends_the_exchange(tmp_path: Path) -> None:
-    """The upstream is told at once, whether it has begun to answer or not."""
+    """The upstream is told immediately, before and after the start of its answer."""
 
     async def script(peer: Peer) -> None:
         request = await peer.request()

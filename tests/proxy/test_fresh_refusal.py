@@ -95,7 +95,7 @@ async def test_a_repeated_refusal_is_what_a_fresh_one_would_be(
         answering(OK) as upstream,
         running(tmp_path, upstream, policies={"p": policy}, route=route) as run,
     ):
-        store: Any = run.gateway._store
+        store: Any = run.gateway._running.store
         store._clock = store._calendar_clock = clock
         one, other = await run.client(), await run.client()
         for _ in range(4):
@@ -134,7 +134,7 @@ async def test_a_repeated_refusal_is_what_a_fresh_one_would_be(
 async def test_nothing_that_may_change_is_repeated(
     tmp_path: Path, policy: dict[str, Any], route: dict[str, Any]
 ) -> None:
-    """Each request is decided anew where turns come back, refusals count or answers vary."""
+    """Each request is decided again if turns return, refusals count or answers vary."""
     async with (
         answering(OK) as upstream,
         running(

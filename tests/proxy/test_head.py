@@ -93,7 +93,7 @@ def test_connection_takes_away_what_it_names() -> None:
     [b"Host", b"Content-Type", b"Authorization", b"Cookie", b"Expect", b"Cache-Control", b"Via"],
 )
 def test_connection_cannot_take_away_what_others_rely_on(name: bytes) -> None:
-    """Who a request is from and for is not up to `Connection`."""
+    """The fields on a request's origin and target are not removed by `Connection`."""
     headers = [(b"Host", b"a.test"), (b"Connection", b"close, " + name)]
     if name != b"Host":
         headers.append((name, b"x"))
@@ -186,7 +186,7 @@ WORDS = st.binary(max_size=20).map(lambda data: bytes(b for b in data if b >= 32
 def test_whatever_is_sent_the_gateways_words_are_last_and_true(
     headers: list[Header], named: list[bytes], is_trusted: bool
 ) -> None:
-    """No mixture of fields and options removes, repeats or forges what the gateway says."""
+    """No mixture of fields and options removes, repeats or forges the gateway's fields."""
     sent = [*headers, (b"Connection", b", ".join(named))]
     got = passed(sent, STRANGER._replace(is_trusted=is_trusted))
     addresses = values(got, b"x-forwarded-for")
@@ -275,7 +275,7 @@ def test_whatever_a_trusted_proxy_says_both_families_agree(said: list[tuple[str,
 
 
 def test_long_chains_are_cut() -> None:
-    """Who sends thousands of members has the last of them worked on, in either family."""
+    """If there are thousands of members, only the last ones are processed, in either family."""
     for name, member in (("X-Forwarded-For", "6.6.6.6"), ("Forwarded", "for=6.6.6.6")):
         headers = [(name.encode(), ",".join([member] * 1000).encode())]
         got = passed(headers, PROXY)

@@ -65,7 +65,7 @@ async def test_a_path_of_escapes_costs_what_its_bytes_do(tmp_path: Path, piece: 
 async def test_a_field_of_separators_costs_what_its_bytes_do(
     tmp_path: Path, name: bytes, piece: bytes
 ) -> None:
-    """A thousand times as many elements of a list, or characters to escape, likewise."""
+    """A thousand times as many elements of a list, or characters to escape, cost so much more."""
     route = {"limit": "100/s per header:X-Key"}
     async with answering(OK) as upstream, running(tmp_path, upstream, route=route) as run:
         few = await _lines(run, b"/", b"%b: 1.1 sluice%b\r\n" % (name, piece * 4))

@@ -13,7 +13,7 @@ LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % BIG + b"x" * BIG
 
 
 async def test_a_steady_reader_is_not_cut_however_slow(tmp_path: Path) -> None:
-    """The time limit is between two pieces: whoever takes some of the answer has more time."""
+    """The time limit is between two pieces: a client that reads some of it has more time."""
     async with (
         answering(LARGE) as upstream,
         running(tmp_path, upstream, server={"body_timeout": "300ms"}) as run,
@@ -70,7 +70,7 @@ async def test_who_only_sends_is_cut(tmp_path: Path) -> None:
 
 
 async def test_an_upload_under_way_ends_before_the_gateway_does(tmp_path: Path) -> None:
-    """What is still sent of its body arrives, and its answer says that it is the last."""
+    """The rest of its body arrives, and its answer announces that it is the last."""
     async with answering(OK) as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
         whole = post(b"hello world")

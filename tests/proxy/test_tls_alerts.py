@@ -100,7 +100,7 @@ UNSPOKEN = "TLSV1_ALERT_NO_APPLICATION_PROTOCOL"
 async def test_a_client_that_speaks_nothing_of_ours_is_told(
     tmp_path: Path, authority: Authority, offered: list[str], alert: str, *, strict: bool
 ) -> None:
-    """`no_application_protocol` (RFC 7301, section 3.2); who offers nothing speaks HTTP/1.1."""
+    """`no_application_protocol` (RFC 7301, section 3.2); a client without ALPN uses HTTP/1.1."""
     context = authority.client_context()
     if offered:
         context.set_alpn_protocols(offered)

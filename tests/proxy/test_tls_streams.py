@@ -112,7 +112,7 @@ async def test_large_bodies(tmp_path: Path, authority: Authority) -> None:
 
 
 async def test_a_slow_reader(tmp_path: Path, authority: Authority) -> None:
-    """A body waits for who reads it, and others are served meanwhile."""
+    """A body waits for its reader, and others are served meanwhile."""
     async with secured(tmp_path, authority) as run:
         slow, quick = await connect(run, authority), await connect(run, authority)
         slow.send(get("/chunks"))

@@ -134,7 +134,7 @@ async def test_a_protocol_that_was_not_chosen(tmp_path: Path, chosen: bytes) -> 
     ],
 )
 async def test_a_refusal_is_an_answer_like_any_other(tmp_path: Path, refusal: bytes) -> None:
-    """The connection goes on: with a request, and with a handshake that is accepted."""
+    """The connection persists: with a request, and with a handshake that is accepted."""
     async with (
         answering(refusal, OK, SWITCHED + b"hello") as upstream,
         running(tmp_path, upstream) as run,
@@ -156,7 +156,7 @@ async def test_a_refusal_is_an_answer_like_any_other(tmp_path: Path, refusal: by
 
 @pytest.mark.parametrize("is_accepted", [True, False])
 async def test_what_is_sent_too_early_waits_for_the_101(tmp_path: Path, is_accepted: bool) -> None:
-    """Bytes behind a handshake reach the upstream after its 101, or nobody: never as a request."""
+    """Bytes after a handshake reach the upstream after its 101, or not at all."""
     may_answer = asyncio.Event()
     seen: list[bytes] = []
 
@@ -188,7 +188,7 @@ async def test_what_is_sent_too_early_waits_for_the_101(tmp_path: Path, is_accep
 
 
 async def test_a_refusal_after_which_bytes_came_ends_the_connection(tmp_path: Path) -> None:
-    """Likewise if they came after the handshake, while its answer was awaited."""
+    """The same if they arrived after the handshake, while its answer was awaited."""
     may_answer = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -297,7 +297,7 @@ async def test_what_is_no_handshake_is_a_plain_request(tmp_path: Path) -> None:
 
 
 async def test_a_route_without_websockets(tmp_path: Path) -> None:
-    """The upstream sees a plain request, its 101 would be no answer, and the client goes on."""
+    """The upstream sees a plain request, its 101 would be invalid, and the client continues."""
     async with (
         answering(OK, SWITCHED) as upstream,
         running(tmp_path, upstream, route={"websocket": "off"}) as run,
@@ -323,7 +323,7 @@ ODD_SWITCHES = {
 
 @pytest.mark.parametrize("step", [0, 1])
 async def test_a_101_that_was_not_asked_for(tmp_path: Path, step: int) -> None:
-    """There is no tunnel: the client is told 502 and goes on, the upstream's connection ends."""
+    """There is no tunnel: the client gets 502 and continues, the upstream's connection ends."""
     answers = [answer for odd in ODD_SWITCHES.values() for answer in (odd, OK)]
     async with answering(*answers, step=step) as upstream, running(tmp_path, upstream) as run:
         client = await run.client()
@@ -481,7 +481,7 @@ async def test_who_does_not_read_holds_the_other_back(tmp_path: Path, side: str)
 
 
 async def test_half_a_tunnel_goes_on(tmp_path: Path) -> None:
-    """Who has ended its sending still gets what the other side sends, whichever side it is."""
+    """A side that has ended its sending still receives from the other one."""
 
     async def script(peer: Peer) -> None:
         await peer.head()
@@ -596,7 +596,7 @@ async def test_a_reset_is_seen_while_the_other_side_does_not_read(tmp_path: Path
 
 
 async def test_a_client_that_leaves_before_the_101(tmp_path: Path) -> None:
-    """Its upstream is told at once."""
+    """Its upstream is told immediately."""
 
     async def script(peer: Peer) -> None:
         upstream.requests.append(await peer.head())
@@ -612,10 +612,10 @@ async def test_a_client_that_leaves_before_the_101(tmp_path: Path) -> None:
 
 
 async def test_a_silent_tunnel_is_closed(tmp_path: Path) -> None:
-    """Traffic either way counts, other time limits do not; the log says why it ended."""
-    brief = "60ms"
+    """Traffic either way counts, other time limits do not; the log has the reason."""
+    brief = "300ms"
     config: dict[str, Any] = {
-        "u": {"timeouts": {"tunnel": "500ms", "idle": brief, "first_byte": "2s", "total": brief}},
+        "u": {"timeouts": {"tunnel": "1500ms", "idle": brief, "first_byte": "2s", "total": brief}},
         "server": {"keepalive_timeout": brief, "body_timeout": brief, "header_timeout": "300ms"},
     }
     lines: list[str] = []
@@ -623,13 +623,13 @@ async def test_a_silent_tunnel_is_closed(tmp_path: Path) -> None:
         run.gateway._proxy._driver.access_log = AccessLog(lines.append, "json")
         client = await open_tunnel(run)
         loop = asyncio.get_running_loop()
-        for _ in range(5):
-            await asyncio.sleep(0.2)
+        for _ in range(4):
+            await asyncio.sleep(0.5)
             client.send(b"x")
             assert await exactly(client, 1) == b"x"
         last = loop.time()
         assert await client.at_end() == b""
-        assert loop.time() - last >= 0.4
+        assert loop.time() - last >= 1.4
         await until(lambda: bool(lines))
     line = json.loads(lines[0])
     assert (line["status"], line["error"]) == (101, "tunnel_idle")
@@ -644,10 +644,10 @@ async def test_half_a_tunnel_may_be_silent_for_less(tmp_path: Path) -> None:
         upstream.requests.append(await peer.at_end())
         await peer.send(b"half")
 
-    config: dict[str, Any] = {"u": {"timeouts": {"idle": "100ms"}}}
+    config: dict[str, Any] = {"u": {"timeouts": {"idle": "400ms"}}}
     async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream, **config) as run:
         client = await open_tunnel(run)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.8)
         client.writer.write_eof()
         assert await client.at_end() == b"half"
         assert upstream.requests == [b""]
@@ -664,16 +664,15 @@ async def test_a_silent_tunnel_to_a_client_that_does_not_read(tmp_path: Path) ->
     config: dict[str, Any] = {"u": {"timeouts": {"tunnel": "100ms"}}}
     async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream, **config) as run:
         client = await run.client(receive_buffer=4096)
-        client.send(HANDSHAKE)
-        await until(lambda: bool(run.gateway._proxy._clients), PATIENCE_S)
+        assert (await client.ask(HANDSHAKE)).status == 101
         await until(lambda: not run.gateway._proxy._clients, PATIENCE_S)
 
 
 async def test_stopping_keeps_tunnels_for_a_while(tmp_path: Path) -> None:
-    """Until its time is over, what is open goes on; then it is closed."""
+    """Until the time limit, open tunnels continue; then they are closed."""
     async with switching() as upstream, running(tmp_path, upstream) as run:
         clients = [await open_tunnel(run) for _ in range(20)]
-        drained = asyncio.create_task(run.gateway._proxy.drain(0.3))
+        drained = asyncio.create_task(run.gateway._proxy.drain(1.5))
         await asyncio.sleep(0.05)
         for client in clients:
             client.send(b"still here")
@@ -690,7 +689,7 @@ async def test_stopping_keeps_tunnels_for_a_while(tmp_path: Path) -> None:
 
 
 async def test_a_websocket_is_counted_once(tmp_path: Path) -> None:
-    """At its handshake, which may be refused like any request; then the connection goes on."""
+    """At its handshake, which may be refused like any request; then the connection persists."""
     config: dict[str, Any] = {"route": {"limit": "2/h"}}
     async with switching() as upstream, running(tmp_path, upstream, **config) as run:
         first = await open_tunnel(run)

@@ -62,15 +62,15 @@ async def test_requests_that_come_one_by_one_are_answered_in_order(tmp_path: Pat
 
 
 async def test_what_comes_behind_unread_answers_is_bounded(tmp_path: Path) -> None:
-    """No more than fits is taken from who does not read, and it brings no time."""
-    server = {"body_timeout": "300ms"}
+    """From a client that does not read, only a buffer is read, and its time is not extended."""
+    server = {"body_timeout": "1s"}
     async with answering(LARGE) as upstream, running(tmp_path, upstream, server=server) as run:
         client = await run.client(receive_buffer=4096)
         await in_segments(client, get() * ASKED)
         (connection,) = run.gateway._proxy._clients
         most = 0
         with contextlib.suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(3):
                 while True:
                     client.send(b"x" * 10_000)
                     await client.writer.drain()
@@ -103,7 +103,7 @@ async def test_an_answer_that_is_being_read_is_not_idle(tmp_path: Path, *, stops
 
 
 async def test_who_resets_while_nothing_is_read_has_left(tmp_path: Path) -> None:
-    """What waits behind a request that takes long does not hide that nobody waits for it."""
+    """Bytes after a slow request do not hide that the client has left."""
     leaves = asyncio.Event()
 
     async def script(peer: Peer) -> None:

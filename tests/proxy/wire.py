@@ -317,12 +317,12 @@ class Running:
 
     def upstream(self, name: str = "u") -> Any:
         """The run-time form of an upstream."""
-        return self.gateway._upstreams[name]
+        return self.gateway._running.upstreams[name]
 
     def leftovers(self) -> list[str]:
         """What is there that an idle gateway would not have, idle connections aside."""
         proxy: Any = self.gateway._proxy
-        decider: Any = self.gateway._decider
+        decider: Any = self.gateway._running.decider
         found = {
             "client connections": len(proxy._clients),
             "connections counted": self.gateway.metrics.connections,
@@ -331,7 +331,7 @@ class Running:
             "waiting queues": len(decider.waiting._queues),
             "decider tasks": len(decider._tasks),
         }
-        for upstream in self.gateway._upstreams.values():
+        for upstream in self.gateway._running.upstreams.values():
             counted = upstream.metrics.connections
             for pool in upstream._pools:
                 counted -= len(pool._open)
@@ -365,15 +365,7 @@ async def running(
         complaint: what the gateway may log at a level of warning and above.
         settings: of the configuration; `route` and `u` are those of the route and upstream.
     """
-    url = upstream if isinstance(upstream, str) else upstream.url
-    config = {
-        "listen": "127.0.0.1:0",
-        "admin": "off",
-        "log": {"output": str(folder / "log"), "access": False},
-        "upstreams": {"u": {"targets": url, **settings.pop("u", {})}},
-        "routes": {"/**": {"upstream": "u", **settings.pop("route", {})}},
-        **settings,
-    }
+    config = config_of(folder, upstream, **settings)
     others = set(asyncio.all_tasks())
     gateway = make_gateway(config)
     complaints = _Complaints(logging.WARNING)
@@ -397,6 +389,21 @@ async def running(
     assert not ours, ours
     unexpected = [line for line in complaints.lines if not complaint or complaint not in line]
     assert not unexpected, unexpected
+
+
+def config_of(
+    folder: Path, upstream: ScriptedUpstream | str = "", **settings: Any
+) -> dict[str, Any]:
+    """The configuration of `running`, with the same arguments."""
+    url = upstream if isinstance(upstream, str) else upstream.url
+    return {
+        "listen": "127.0.0.1:0",
+        "admin": "off",
+        "log": {"output": str(folder / "log"), "access": False},
+        "upstreams": {"u": {"targets": url, **settings.pop("u", {})}},
+        "routes": {"/**": {"upstream": "u", **settings.pop("route", {})}},
+        **settings,
+    }
 
 
 def make_gateway(

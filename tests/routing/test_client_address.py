@@ -136,7 +136,7 @@ def test_buckets(address: str, bucket: str) -> None:
     ("prefix", "bucket"), [(48, "2001:db8:1::/48"), (56, "2001:db8:1::/56"), (128, "2001:db8:1::2")]
 )
 def test_the_length_of_the_prefix_is_configurable(prefix: int, bucket: str) -> None:
-    """At 128 bits every address counts for itself."""
+    """At 128 bits, every address counts separately."""
     assert ClientAddress([], ipv6_prefix=prefix).bucket("2001:db8:1::2") == bucket
 
 
@@ -149,7 +149,7 @@ def test_impossible_prefixes_are_refused(prefix: int) -> None:
 
 @given(st.integers(0, 2**128 - 1), st.integers(0, 2**64 - 1))
 def test_addresses_of_one_network_share_a_bucket(number: int, host: int) -> None:
-    """Nobody gains a bucket by changing the lower half of an IPv6 address."""
+    """No client gets another bucket by changing the lower half of an IPv6 address."""
     first = IPv6Address(number)
     second = IPv6Address((number >> 64 << 64) | host)
     wrapped = {first.packed[:12], second.packed[:12]} & {

@@ -55,7 +55,7 @@ def _one_by_one(raw: str) -> str:
 
 @given(st.lists(st.one_of(st.integers(0x20, 0xFF).map("%{:02x}".format), st.sampled_from("a/.;~"))))
 def test_a_path_is_decoded_escape_by_escape(pieces: list[str]) -> None:
-    """What `readings` tells first or last is the path with its escapes undone one by one."""
+    """The first and the last of `readings` are the path with its escapes undone one by one."""
     raw = "/" + "".join(pieces)
     try:
         seen = readings(raw)

@@ -52,7 +52,7 @@ def _key(
     ],
 )
 def test_normal_forms(per: str, identity: str) -> None:
-    """Each word says what it counts by; composites keep the order in which they are written."""
+    """Each word has its value; composites keep the order in which they are written."""
     request = Request(
         query="a=1&q=v", headers=CIMultiDict({"x-api-key": "k", "cookie": "a=b; sid=s"})
     )
@@ -72,7 +72,7 @@ def test_normal_forms(per: str, identity: str) -> None:
 def test_requests_without_an_identity(
     if_missing: str, single: str | Absence, composite: str | Absence, headers: dict[str, str]
 ) -> None:
-    """An absent or empty value is replaced, shared, skipped or rejected, as the policy says."""
+    """An absent or empty value is replaced, shared, skipped or rejected, by the policy."""
     request = Request(headers=CIMultiDict(headers))
     assert _key("header:X-Id", request=request, if_missing=if_missing) == single
     assert _key("header:X-Id", "route", request=request, if_missing=if_missing) == composite
@@ -112,7 +112,7 @@ def test_spellings_of_a_query_parameter_are_one(query: str) -> None:
 
 @pytest.mark.parametrize("query", ["", "key", "key=", "KEY=", "key=&key=", "xkey=1", "a=key;b"])
 def test_query_parameters_that_are_absent(query: str) -> None:
-    """No value, or an empty one, is none."""
+    """A missing or empty value is absent."""
     assert _key("query:key", request=Request(query=query), if_missing="reject") is REJECT
 
 
@@ -155,7 +155,7 @@ def test_spellings_of_a_cookie_are_one(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["", "sid", "sid=", 'sid=""', "xsid=abc", "sid.x=1"])
 def test_cookies_that_are_absent(line: str) -> None:
-    """No value, or an empty one, is none."""
+    """A missing or empty value is absent."""
     request = Request(headers=CIMultiDict({"cookie": line}))
     assert _key("cookie:sid", request=request, if_missing="reject") is REJECT
 

@@ -148,7 +148,7 @@ def test_what_cannot_be_read_in_one_way_is_refused(raw: str) -> None:
     ],
 )
 def test_every_other_reading_is_listed(raw: str, others: set[str]) -> None:
-    """What a more literal or a more lenient origin sees is listed beside the canonical form."""
+    """Readings of more literal and more lenient origins are listed with the canonical form."""
     assert set(readings(raw)[1:]) == others
 
 
@@ -207,7 +207,7 @@ ORIGINS: dict[str, Callable[[str], str]] = {
 
 @given(SPELLINGS.map(lambda tail: "/" + tail.removeprefix("/")))
 def test_no_spelling_gets_around_a_route(raw: str) -> None:
-    """What is let through is served by every kind of origin under the route that was matched."""
+    """An admitted path is served by every kind of origin under the matched route."""
     try:
         route = TABLE.find("", raw, "GET", CIMultiDict())
     except BadRequestError:
@@ -257,7 +257,7 @@ def test_whatever_may_be_read_as_one_path_is_counted_as_one(raw: str) -> None:
 
 @given(st.text("ab1.-:@%41", max_size=9), st.sampled_from(["", "/", "/x", "/x/y;v=1"]))
 def test_an_authority_is_not_a_new_name(authority: str, path: str) -> None:
-    """`new URL(target, base)` of Node drops `//authority`: a random one is nobody new."""
+    """`new URL(target, base)` of Node drops `//authority`: a random one is not a new identity."""
     with suppress(BadRequestError):
         assert counted_path(f"//{authority}{path}") == counted_path(path or "/")
 

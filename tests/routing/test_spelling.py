@@ -12,7 +12,7 @@ NAMES = st.text("abAB09-_.~!", min_size=1, max_size=8)
 
 @given(name=NAMES, other=NAMES)
 def test_names_that_an_application_takes_for_each_other_are_one(name: str, other: str) -> None:
-    """Whatever is no letter or digit is as good as a hyphen, and capitals are none."""
+    """Any character but a letter or digit equals a hyphen, and case is ignored."""
     folded = ["".join(c if c.isalnum() else "_" for c in one.lower()) for one in (name, other)]
     are_one = reserved_name(name.encode()) == reserved_name(other.encode())
     assert are_one == (folded[0] == folded[1])

@@ -119,7 +119,7 @@ def _table(patterns: list[Pattern]) -> RouteTable[int]:
 
 @given(ROUTES, st.lists(REQUESTS, min_size=20, max_size=20))
 def test_agrees_with_trying_every_route(patterns: list[Pattern], requests: list[Request]) -> None:
-    """The table finds what the documented rule says, for any routes and requests."""
+    """The table finds what the documented rule finds, for any routes and requests."""
     table = _table(patterns)
     for request in requests:
         assert table.match(*request) == _reference(patterns, request), request
@@ -247,7 +247,7 @@ def test_unexposed_readings_are_refused() -> None:
 
 
 def test_get_is_head_too() -> None:
-    """Whoever asks for the head of an answer is held to what whoever asks for it is."""
+    """A HEAD request has the same limits as a GET."""
     table = _table([Pattern(None, "/pay", ("GET",)), Pattern(None, "/**")])
     assert table.match("", "/pay", "HEAD", NONE) == 0
     apart = [Pattern(None, "/pay", ("GET",)), Pattern(None, "/pay", ("HEAD",))]
@@ -269,14 +269,14 @@ def test_a_table_says_whether_headers_matter() -> None:
 
 
 def test_an_empty_table_matches_nothing() -> None:
-    """Without routes there is no route, and no method would do."""
+    """Without routes there is no route, and no allowed method."""
     table = _table([])
     assert table.match("a.test", "/", "GET", NONE) is None
     assert table.methods("a.test", "/", NONE) == frozenset()
 
 
 def test_a_condition_looks_at_all_lines() -> None:
-    """A made-up line beside the real one chooses no route, neither first nor last."""
+    """A forged line next to the real one selects no route, neither before nor after it."""
     table = _table([Pattern(None, "/a", (), (("x-tier", "gold"),)), Pattern(None, "/a")])
     for values, expected in ((("gold",), 0), (("gold", "gold"), 0), (("free", "none"), 1)):
         headers = CIMultiDict(("X-Tier", value) for value in values)

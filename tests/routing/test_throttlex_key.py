@@ -68,7 +68,7 @@ def test_the_normal_form(labels: tuple[str, ...], expected: str) -> None:
     ],
 )
 def test_what_is_missing(if_missing: str, one: str | Absence, two: str | Absence) -> None:
-    """What stands for a value has its label, so that nobody can choose it."""
+    """The replacement of a missing value has a label, so that no client can choose it."""
     assert key(("user",), {}, if_missing) == one
     assert key(("user", "route"), {}, if_missing) == two
 
@@ -90,7 +90,7 @@ def test_an_address_is_not_said_twice() -> None:
     ],
 )
 def test_nobody_is_counted_as_somebody_else(value: str, expected: str) -> None:
-    """Whoever chooses a value cannot choose an address, nor a key of several parts."""
+    """A client that chooses a value cannot choose an address, nor a key of several parts."""
     assert key(("api_key",), {"X-API-Key": value}) == expected
 
 

@@ -39,7 +39,7 @@ def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_frozen_store_is_left_alone_and_looked_for() -> None:
-    """After some failures nobody waits for it; a probe that takes nothing finds it back."""
+    """After some failures no call waits for it; a probe that spends nothing finds it again."""
 
     async def work() -> None:
         store, metrics = ScriptedStore(clock()), StoreMetrics()
@@ -107,7 +107,7 @@ def test_a_spell_of_misses_is_two_lines(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_spell_lasts_until_the_store_answers(caplog: pytest.LogCaptureFixture) -> None:
-    """Where nobody asks for a while it is not said to be back before it is."""
+    """Without requests, it is not reported as available before it is."""
 
     async def work() -> None:
         store, metrics = ScriptedStore(clock()), StoreMetrics()

@@ -191,7 +191,7 @@ class _Freezing(MemoryStore):
 
 
 def test_the_old_store_decides_while_the_new_one_does_not_answer() -> None:
-    """Failing, silent or wrong against its contract, it costs nobody a decision."""
+    """Failing, silent or violating its contract, it costs no decision."""
     steps: tuple[Step, ...] = (
         Fail(StoreUnavailable("refused")),
         ScriptedHold(asyncio.Event()),
@@ -215,7 +215,7 @@ def test_the_old_store_decides_while_the_new_one_does_not_answer() -> None:
 
 
 def test_a_slot_is_kept_in_the_old_store_while_the_new_one_is_frozen() -> None:
-    """Its lease is renewed for as long as the request lasts, and nobody else has the place."""
+    """Its lease is renewed for as long as the request lasts, and no other gets the slot."""
 
     async def work() -> None:
         new = _Freezing(clock())
@@ -338,7 +338,7 @@ def test_what_the_new_store_took_is_given_back_if_the_old_one_is_too_late(
 
 
 def test_what_the_old_store_took_is_given_back_if_the_caller_has_left() -> None:
-    """Nobody heard of the verdict while the new store was still being asked."""
+    """The verdict had no recipient while the new store was still being asked."""
 
     async def work() -> None:
         old, new = MemoryStore(clock=clock()), ScriptedStore(clock())
@@ -377,7 +377,7 @@ def test_no_decision_is_lost_over_giving_back() -> None:
 
 @pytest.mark.parametrize(("away_s", "begins_after_s"), [(0, 0), (0.1, 0.1), (60, 0.25)])
 def test_a_start_gives_the_new_store_a_moment(away_s: float, begins_after_s: float) -> None:
-    """It would miss the first requests; but its absence keeps nobody from starting."""
+    """It would miss the first requests; but its absence does not prevent a start."""
 
     async def work() -> None:
         new = ScriptedStore(clock())
@@ -424,7 +424,7 @@ async def test_the_failure_of_the_old_store_is_a_failure() -> None:
 
 @given(st.text(), st.integers(0, PARTS_PER_WHOLE), st.integers(0, PARTS_PER_WHOLE))
 def test_a_larger_share_holds_the_smaller_one(key: str, one: int, other: int) -> None:
-    """A key that moves goes on moving when the share grows, on every gateway alike."""
+    """A key that moves keeps moving when the share grows, on every gateway alike."""
     smaller, larger = sorted((one, other))
     assert chosen(smaller)(LIMIT, key) <= chosen(larger)(LIMIT, key)
 

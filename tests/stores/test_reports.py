@@ -102,7 +102,7 @@ def test_memory_says_what_the_pure_function_says(program: list[tuple[list[Report
 def test_the_script_says_what_the_pure_function_says(
     server: RedisServer, program: list[tuple[list[Report], int]]
 ) -> None:
-    """The script is told the time; its keys all have a time to live."""
+    """The script receives the time; its keys all have a time to live."""
     words, model = ReportCodec(DOMAIN), Model()
     with server.client() as client:
         client.flushall()
@@ -163,7 +163,7 @@ async def fill(kept: Reports, key: str, now_us: int) -> list[Answer]:
 
 
 async def test_the_longest_wait_of_all_limits_counts(server: RedisServer) -> None:
-    """In memory and in Redis: the fifth of the slow limit makes wait, whatever the other says."""
+    """In memory and in Redis: the fifth of the slow limit waits, whatever the other allows."""
     stored = RedisReports(server.url, domain="longest")
     for kept in (MemoryReports(), stored):
         await kept.start()
@@ -186,7 +186,7 @@ async def _ready(kept: Reports) -> None:
 
 
 async def test_two_on_one_server_are_one(server: RedisServer) -> None:
-    """What one was told, the other knows; another domain knows nothing of it."""
+    """One has the reports of the other; another domain does not."""
     kept = [RedisReports(server.url, domain=name) for name in ("one", "one", "other")]
     for each in kept:
         await each.start()
@@ -235,7 +235,7 @@ async def _carries(one: Relay, two: Relay, heard: list[bytes]) -> None:
 
 
 async def test_messages_are_carried_between_those_who_share(server: RedisServer) -> None:
-    """Those of one domain, one database and one name; nobody waits where there is no server."""
+    """Those of one domain, one database and one name; without a server, none waits."""
     heard: list[bytes] = []
     strange: list[bytes] = []
     url = server.url
@@ -275,7 +275,7 @@ async def test_a_server_that_is_away_is_an_error(server: RedisServer) -> None:
 async def test_a_server_that_does_not_answer_is_given_up(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First nothing more is asked, then the connection is made anew."""
+    """First no more calls are made, then the connection is replaced."""
     monkeypatch.setattr(redis_reports, "STALLED_US", 20_000)
     monkeypatch.setattr(redis_reports, "LOST_US", 100_000)
     kept = RedisReports(redis_server.url, domain="stalled")
@@ -371,7 +371,7 @@ def test_memory_takes_no_more_than_is_said(burst: int) -> None:
 
 
 def test_what_does_not_matter_any_more_is_forgotten() -> None:
-    """Without anybody asking for it again."""
+    """Without another request for it."""
     kept = MemoryReports()
     short = replace(SLOW, period_us=SECOND_US)
     for number in range(100):

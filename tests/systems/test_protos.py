@@ -10,7 +10,7 @@ from tests.processes import ROOT
 
 
 def test_descriptor_sets_are_what_protoc_makes(tmp_path: Path) -> None:
-    """Whoever changes a `.proto` file has run `make protos`."""
+    """A change of a `.proto` file requires `make protos`."""
     script = ROOT / "scripts" / "protos.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, timeout=60)
     checked_in = {path.name: path.read_bytes() for path in ROOT.glob("gateway/**/*.pb")}

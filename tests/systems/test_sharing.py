@@ -121,7 +121,7 @@ async def test_a_worker_has_it_together_with_the_one_that_it_replaces(
 async def test_what_is_not_the_elders_is_in_use(
     kind: str, tmp_path: Path, *, is_file: bool
 ) -> None:
-    """As where somebody else has taken it meanwhile."""
+    """As when another process has taken it meanwhile."""
     place = _place(tmp_path, is_file=is_file)
     with socket.socket(socket.AF_UNIX if is_file else socket.AF_INET) as other:
         path = place.removeprefix("unix:")

@@ -64,7 +64,7 @@ async def _is_answered(kind: str, path: Path) -> bool:
 async def test_clients_are_answered_and_the_file_goes_with_the_gateway(
     kind: str, tmp_path: Path
 ) -> None:
-    """It has the mode that is said, from the first moment on."""
+    """It has the configured mode from the first moment."""
     path = tmp_path / "s.sock"
     async with _running(kind, path, ", mode: 0660"):
         assert stat.S_IMODE((await asyncio.to_thread(path.stat)).st_mode) == 0o660
@@ -86,7 +86,7 @@ async def test_a_file_that_nobody_listens_on_any_more_is_replaced(
 
 @EACH
 async def test_a_file_that_another_has_put_in_its_place_stays(kind: str, tmp_path: Path) -> None:
-    """As where a folder was emptied, and a newer gateway started there: it goes on."""
+    """As when a folder was emptied, and a newer gateway started there: that one continues."""
     path = tmp_path / "s.sock"
     async with _running("ratio", path):
         async with _running(kind, path.with_name("older.sock")):
@@ -100,7 +100,7 @@ async def test_a_file_that_another_has_put_in_its_place_stays(kind: str, tmp_pat
 @pytest.mark.parametrize("kind", ["ratio", "throttr"])
 @pytest.mark.parametrize("length", [107 - 1, 107])
 async def test_the_longest_paths_will_do(kind: str, length: int, tmp_path: Path) -> None:
-    """Of as many bytes as the system takes, and whatever else is made beside them."""
+    """With as many bytes as the system permits, and with temporary files next to them."""
     path = tmp_path / "s".ljust(length - len(bytes(tmp_path)) - 1, "s")
     assert len(bytes(path)) == length
     async with _running(kind, path):
@@ -110,7 +110,7 @@ async def test_the_longest_paths_will_do(kind: str, length: int, tmp_path: Path)
 
 @EACH
 async def test_one_that_another_listens_on_is_an_error(kind: str, tmp_path: Path) -> None:
-    """And the other goes on."""
+    """And the other process continues."""
     path = tmp_path / "s.sock"
     async with _running("ratio", path):
         with pytest.raises(StartError, match="is already in use") as error:
@@ -149,7 +149,7 @@ async def test_one_that_takes_no_connection_now_is_in_use(
 
 
 async def test_one_of_a_gateway_that_has_only_just_begun_is_in_use(tmp_path: Path) -> None:
-    """It may wait for its store yet, and who starts meanwhile must not take its file for a ruin."""
+    """It may still wait for its store, and another start must not treat its file as unused."""
     address = UnixAddress(str(tmp_path / "s.sock"))
     one, _ = await asyncio.to_thread(bound_file, address, None)
     with one, pytest.raises(StartError, match="is already in use"):
@@ -179,7 +179,7 @@ async def test_a_folder_that_is_not_there_is_an_error(kind: str, tmp_path: Path)
 
 @EACH
 async def test_a_file_that_is_no_socket_stays(kind: str, tmp_path: Path) -> None:
-    """Whatever it is, it is somebody's."""
+    """Whatever it is, it belongs to another program."""
     path = tmp_path / "s.sock"
     await asyncio.to_thread(path.write_text, "mine")
     with pytest.raises(StartError, match="not a socket"):

@@ -40,12 +40,12 @@ def origin() -> Iterator[ScriptedOrigin]:
 @pytest.fixture(scope="module")
 def gateway(origin: ScriptedOrigin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """The gateway of all tests, with short time limits and small rates under some paths."""
-    refresh_soon = "timeouts: { first_byte: 200ms, idle: 200ms }"
+    hurry = "timeouts: { first_byte: 200ms, idle: 200ms }"
     running = Gateway.start(
         f"""
 upstreams:
   u: {{ targets: '{origin.url}' }}
-  hurried: {{ targets: '{origin.url}', {refresh_soon} }}
+  hurried: {{ targets: '{origin.url}', {hurry} }}
 routes:
   /**: {{ upstream: u }}
   /hurried/**: {{ upstream: hurried }}

@@ -36,7 +36,7 @@ def listener(pair: Issued, more: str = "") -> str:
 
 
 def test_files_that_are_as_they_should_be(tmp_path: Path, authority: Authority) -> None:
-    """Nothing is said of them; relative paths begin at the configuration."""
+    """There is no message; relative paths begin at the configuration."""
     pair = authority.issue("a.test")
     for file in pair:
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -49,7 +49,7 @@ def _missing(authority: Authority) -> Issued:
 
 
 def test_a_certificate_and_its_key_that_are_not_there_are_both_told(tmp_path: Path) -> None:
-    """One look at the problems is enough to mend them."""
+    """Both problems are reported in one run."""
     pair = Issued(Path("/none/cert.pem"), Path("/none/key.pem"))
 
     problems, _ = found(tmp_path, listener(pair))
@@ -106,14 +106,14 @@ def _folder(authority: Authority) -> Issued:
 def test_files_that_will_not_do(
     tmp_path: Path, authority: Authority, make: Callable[[Authority], Issued], problem: str
 ) -> None:
-    """What is wrong is said where the file is named."""
+    """The problem is shown where the file is named."""
     pair = make(authority)
     expected = problem.format(cert=pair.cert, key=pair.key)
     assert found(tmp_path, listener(pair)) == ([expected], [])
 
 
 def test_passphrases(tmp_path: Path, authority: Authority) -> None:
-    """The right one opens the key, from a secret file too; a wrong one is told."""
+    """The right one opens the key, from a secret file too; a wrong one is reported."""
     pair = authority.issue("a", password="right")
     (tmp_path / "password").write_text("right\n")
     said = "    key_password: ${file:password}\n"
@@ -157,7 +157,7 @@ def test_the_time_of_certificates(
 
 
 def test_a_certificate_that_only_openssl_reads(tmp_path: Path, authority: Authority) -> None:
-    """It can be used, and its owner hears what cannot be told of it."""
+    """It can be used, and the log says what is unknown about it."""
     pair = authority.issue("a", extensions=[ONLY_OPENSSL_READS])
     message = f"{pair.cert} does not conform to RFC 5280: its names and dates cannot be read"
     assert found(tmp_path, listener(pair)) == ([], [f"4 listen.tls.cert: {message}"])

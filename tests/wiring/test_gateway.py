@@ -89,7 +89,7 @@ async def test_requests_that_wait_count_as_delayed(tmp_path: Path) -> None:
 async def test_while_the_store_is_away(
     tmp_path: Path, on_store_error: str, statuses: list[int], expected: dict[str, int]
 ) -> None:
-    """Requests are treated as their policy says, never answered 500, and counted once each."""
+    """Requests are treated by their policy, never answered with 500, and counted once each."""
     policies = {"p": {"limits": ["2/h", "9/h per all"], "on_store_error": on_store_error}}
     async with (
         answering(OK) as upstream,
@@ -102,7 +102,7 @@ async def test_while_the_store_is_away(
             complaint="store unavailable (connect",
         ) as run,
     ):
-        assert isinstance(run.gateway._decider._store, RedisStore)
+        assert isinstance(run.gateway._running.decider._store, RedisStore)
         answers = [await run.ask(get()) for _ in range(3)]
         assert [answer.status for answer in answers] == statuses
         assert counts(run, "p") == expected
@@ -163,7 +163,7 @@ async def test_what_is_remembered_of_targets_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_stopping_lets_requests_end(tmp_path: Path) -> None:
-    """Idle connections close at once, new ones are refused, and what is under way is answered."""
+    """Idle connections close immediately, new ones are refused, and requests in flight finish."""
 
     async def script(peer: Peer) -> None:
         while request := await peer.request():

@@ -115,7 +115,7 @@ async def test_counters_are_sums_that_never_go_back(gateway: Gateway) -> None:
 
 
 def test_a_worker_that_ends_in_peace_takes_no_count_with_it(gateway: Gateway) -> None:
-    """Though nobody has looked since, and whichever of them ends."""
+    """Even without a scrape since, and whichever of them ends."""
     for _ in range(40):
         assert get(gateway.port, "/one").status == 200
     family = workers_of(gateway)
@@ -166,7 +166,7 @@ def test_a_worker_that_hangs_is_left_out_and_its_counters_stay(gateway: Gateway)
 
 
 def test_when_no_worker_answers_the_gateway_is_not_well(gateway: Gateway) -> None:
-    """`/healthz` and `/readyz` are 503, so that somebody starts it again."""
+    """`/healthz` and `/readyz` are 503, so that the gateway is restarted."""
     with frozen(*workers_of(gateway)):
         for path in ("/healthz", "/readyz"):
             assert requests.get(gateway.admin_url + path, timeout=10).status_code == 503
@@ -209,7 +209,7 @@ def test_workers_on_another_store_are_gateways_of_their_own(
 
 
 def test_lines_of_the_processes_name_them(gateway: Gateway) -> None:
-    """Each of them said something at its start; lines of requests are as ever."""
+    """Each of them logged something at its start; lines of requests are unchanged."""
     assert get(gateway.port, "/one").status == 200
     family = {"limiter", "worker-1", "worker-2", "worker-3"}
     wait_until(

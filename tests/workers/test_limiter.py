@@ -53,7 +53,7 @@ LATE_S: Final = 5.0
 async def test_as_many_as_the_limit_pass_over_all_workers(
     start_gateway: StartGateway, nginx_upstream: Upstream, redis_server: RedisServer, kind: str
 ) -> None:
-    """Not one more and not one less, while several workers have clients that all ask at once."""
+    """Not one more and not one less, with several workers and concurrent clients."""
     store = {"memory": "memory://", "redis": redis_server.url}[kind]
     config = EXACT.format(url=nginx_upstream.url, limit=LIMIT, store=store)
     gateway = await asyncio.to_thread(start_gateway, config)
@@ -166,7 +166,7 @@ IN_AN_OUTAGE: Final = {"local": {200, 429}, "open": {200, 429}, "closed": {200, 
 async def test_without_its_limiter_a_gateway_does_what_its_policies_say(
     start_gateway: StartGateway, nginx_upstream: Upstream, mode: str
 ) -> None:
-    """Killed under load it is there again at once; nobody gets a 500, an error, or a long wait."""
+    """Killed under load it is replaced immediately; no 500, no error, no long wait."""
     config = MODES.format(url=nginx_upstream.url, mode=mode)
     gateway = await asyncio.to_thread(start_gateway, config)
 
@@ -229,7 +229,7 @@ async def test_a_limiter_that_hangs_is_bounded_by_the_deadline(
 async def test_alone_each_worker_has_its_share(
     start_gateway: StartGateway, nginx_upstream: Upstream
 ) -> None:
-    """With the limiter stopped, all workers together let through what the limit is, not thrice."""
+    """With the limiter stopped, all workers together admit the limit, not three times as much."""
     config = MODES.format(url=nginx_upstream.url, mode="local").replace(
         "50/s burst 20 per all", "300/h burst 300 per all"
     )

@@ -110,7 +110,7 @@ def _messages(gateway: Gateway) -> list[str]:
 def test_a_first_worker_that_is_told_to_end_serves_until_another_does(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:
-    """Nobody who comes is refused, and no address is in use; it then ends without a delay."""
+    """No connection is refused, and no address is in use; it then ends without a delay."""
     places = _Places(tmp_path)
     gateway = start_gateway(places.config)
     _are_answered(places)
@@ -134,7 +134,7 @@ def test_a_first_worker_that_is_told_to_end_serves_until_another_does(
 def test_a_first_worker_that_is_killed_is_replaced(
     start_gateway: StartGateway, tmp_path: Path
 ) -> None:
-    """The files of its Unix sockets, too; and nothing says that an address is in use."""
+    """The files of its Unix sockets, too; and no address is reported as in use."""
     places = _Places(tmp_path)
     gateway = start_gateway(places.config)
     os.kill(workers_of(gateway)[0], signal.SIGKILL)

@@ -16,7 +16,7 @@ def test_all_are_due_at_the_beginning() -> None:
 
 
 def test_pauses_grow_to_a_bound_and_end_with_a_steady_child() -> None:
-    """The first is none; of another child they are none of its business."""
+    """The first is none; other children are not affected."""
     restarts = Restarts(["a", "b"])
     restarts.due(0)
     pauses = []

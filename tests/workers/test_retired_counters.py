@@ -29,7 +29,7 @@ def _counted(requests: int) -> GatewayMetrics:
 
 
 def test_the_next_limiter_finds_what_the_last_one_buried(file: int) -> None:
-    """All of it, and when the first one began; what was shown of a moment is none of it."""
+    """All of it, and when the first one began; but no gauges."""
     first = RetiredCounters(file, 1000)
     first.add_ended(0.5, list(pieces(_counted(3))))
     first.add_ended(0.25, list(pieces(_counted(4))))
@@ -42,7 +42,7 @@ def test_the_next_limiter_finds_what_the_last_one_buried(file: int) -> None:
 
 
 def test_what_a_limiter_showed_of_itself_outlives_it(file: int) -> None:
-    """What it last showed, once, whoever comes after the next."""
+    """The last values, once, however many limiters follow."""
     own = GatewayMetrics()
     first = RetiredCounters(file, 1000)
     for lines in (1, 2):

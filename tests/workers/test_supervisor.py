@@ -61,7 +61,7 @@ def _messages(gateway: Gateway) -> list[str]:
 def test_requests_under_way_end_before_the_gateway_does(
     start_gateway: StartGateway, number: signal.Signals
 ) -> None:
-    """Told as a whole group of processes, as terminals do: each worker lets its own end."""
+    """With a signal to the whole process group, as from a terminal: each worker finishes."""
     with _Slow() as upstream:
         gateway = start_gateway(CONFIG.format(url=upstream.url, more=""))
         clients = [RawClient(gateway.port) for _ in range(12)]
@@ -96,7 +96,7 @@ def _takes(port: int) -> bool:
 
 
 def test_balancers_are_told_before_connections_are_refused(start_gateway: StartGateway) -> None:
-    """For `shutdown_delay` every worker takes connections, while `/readyz` says 503."""
+    """For `shutdown_delay` every worker accepts connections, while `/readyz` returns 503."""
     with RecordingUpstream() as upstream:
         gateway = start_gateway(CONFIG.format(url=upstream.url, more=", shutdown_delay: 5s"))
         gateway.server.signal(signal.SIGTERM)
@@ -111,7 +111,7 @@ def test_balancers_are_told_before_connections_are_refused(start_gateway: StartG
 
 
 def test_a_second_signal_ends_all_at_once(start_gateway: StartGateway) -> None:
-    """Nobody waits for what is under way, and no process stays."""
+    """Requests in flight are not waited for, and no process stays."""
     with _Slow() as upstream:
         gateway = start_gateway(CONFIG.format(url=upstream.url, more=""))
         with RawClient(gateway.port) as client:
@@ -185,16 +185,6 @@ def test_the_limiter_is_not_ended_by_a_signal_to_all(start_gateway: StartGateway
             os.kill(limiter, number)
         assert requests.get(f"{gateway.admin_url}/readyz", timeout=10).status_code == 200
         assert limiter_of(gateway) == limiter
-
-
-def test_sighup_changes_nothing(start_gateway: StartGateway) -> None:
-    """The gateway goes on, and says once that a changed configuration needs a restart."""
-    with RecordingUpstream() as upstream:
-        gateway = start_gateway(CONFIG.format(url=upstream.url, more=""))
-        gateway.server.signal(signal.SIGHUP)
-        wait_until(lambda: any("SIGHUP" in line for line in _messages(gateway)), "nothing is said")
-        assert {get(gateway.port).status for _ in range(10)} == {200}
-    assert sum("SIGHUP" in line for line in _messages(gateway)) == 1
 
 
 def test_every_process_opens_a_renamed_log_again(

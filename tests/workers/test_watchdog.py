@@ -53,7 +53,7 @@ def test_one_that_spins_hangs() -> None:
 
 @pytest.mark.parametrize("state", ["R", "D"])
 def test_one_that_starves_is_given_time(state: str) -> None:
-    """The machine is at fault, but not for ever."""
+    """The machine is at fault, but not forever."""
     assert _killed_after(_watched(), state, 0.001) == 5 * STARVED
 
 
@@ -74,14 +74,14 @@ def test_the_first_beat_may_take_longer() -> None:
 
 
 def test_systems_that_say_nothing_of_processes() -> None:
-    """Silence is all there is to judge by."""
+    """Only the silence of the process counts."""
     watchdog = _watched()
     assert not watchdog.hangs(LIMIT_US // 2, None)
     assert watchdog.hangs(LIMIT_US, None)
 
 
 def test_a_stopped_worker_is_replaced(start_gateway: StartGateway) -> None:
-    """The log says so; its place serves again, and who waited for it is served."""
+    """The log reports it; its place serves again, and waiting clients are served."""
     with RecordingUpstream() as upstream:
         gateway = start_gateway(CONFIG.format(url=upstream.url))
         stopped = workers_of(gateway)[1]
@@ -100,7 +100,7 @@ def test_a_stopped_worker_is_replaced(start_gateway: StartGateway) -> None:
 
 
 def test_a_stopped_limiter_is_replaced(start_gateway: StartGateway) -> None:
-    """Policies that are `closed` let requests through again, though nobody wakes it."""
+    """Policies that are `closed` admit requests again, without a restart by hand."""
     with RecordingUpstream() as upstream:
         gateway = start_gateway(CONFIG.format(url=upstream.url))
         stopped = limiter_of(gateway)
@@ -113,7 +113,7 @@ def test_a_stopped_limiter_is_replaced(start_gateway: StartGateway) -> None:
 
 
 def test_what_stopped_them_all_is_held_against_none(start_gateway: StartGateway) -> None:
-    """A supervisor that was stopped as well, as by a machine that slept, kills nobody."""
+    """A supervisor that was stopped as well, for example by a suspended machine, kills none."""
     with RecordingUpstream() as upstream:
         gateway = start_gateway(CONFIG.format(url=upstream.url))
         family = children(gateway.server.pid)
@@ -143,7 +143,7 @@ SPINS = """
 
 
 def test_a_real_process_that_spins_is_killed() -> None:
-    """What the system says of it is read as it is meant."""
+    """The state of the system's process is read correctly."""
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SPINS)],
         capture_output=True,

@@ -194,6 +194,12 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
     if config.server.workers != 1 and config.server.watchdog is not None:
         watchdog = format_duration(config.server.watchdog)
         yield f"A process that does not respond for {watchdog} is killed and restarted."
+    if config.server.watch is not None:
+        interval = format_duration(config.server.watch)
+        yield (
+            f"The files of the configuration are looked at every {interval}, and reloaded when "
+            "they have changed."
+        )
     if config.admin is None:
         yield "There is no admin listener, so no health checks and no metrics."
     else:

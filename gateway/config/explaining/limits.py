@@ -25,7 +25,7 @@ def explain_limit(line: LimitLine, *, by_clock: bool = True, is_asked: bool = Fa
     """
     whom = _per_phrase(line.per)
     if is_asked and line.per == ("ip",):
-        whom = "for everything that a client names"
+        whom = "for each identity that a client names"
     if not by_clock and line.limit.algorithm == "fixed_window":
         period = format_duration(line.limit.period_us)
         count = f"at most {number(line.limit.count)} in {period} from the first request"

@@ -12,7 +12,7 @@ from gateway.stores.urls import StoreUrl
 
 
 class CapabilityChecks(NamedTuple):
-    """What a system checks, beyond what `stores.capabilities` says of its stores.
+    """The checks of a system, in addition to `stores.capabilities` of its stores.
 
     Attributes:
         of_config: the whole configuration: listeners of the system, stores that are its servers.

@@ -15,7 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.config.values.address import Address, AddressError, UnixAddress, parse_network
+from gateway.config.values.address import (
+    DEFAULT_PORTS,
+    Address,
+    AddressError,
+    UnixAddress,
+    parse_network,
+)
 from gateway.config.values.base import Model
 from gateway.config.values.header_names import HEADER_NAME
 from gateway.config.values.places import NETWORK_PATTERN, FilePath, KeyPassword, ListenerAddress
@@ -186,9 +192,6 @@ class ListenerTls(Model):
         return (one,)
 
 
-HTTPS_PORT: Final = 443
-
-
 def _read_senders(value: object) -> bool | tuple[IPv4Network | IPv6Network, ...]:
     if isinstance(value, bool) or value in ("on", "off"):
         return value in (True, "on")
@@ -246,7 +249,7 @@ FileMode = Annotated[
 
 def _read_https_port(value: object) -> int | None:
     if isinstance(value, bool) or value in ("on", "off"):
-        return HTTPS_PORT if value in (True, "on") else None
+        return DEFAULT_PORTS["https"] if value in (True, "on") else None
     if isinstance(value, int) and 1 <= value <= 65_535:
         return value
     raise problem(

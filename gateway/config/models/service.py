@@ -14,7 +14,7 @@ from gateway.config.models.consistency import Part
 from gateway.config.models.methods import MoreMethods
 from gateway.config.values.address import Address
 from gateway.config.values.base import Model
-from gateway.config.values.bounds import Connections, Share, Speed, Workers
+from gateway.config.values.bounds import Connections, Share, Speed, Watch, Workers
 from gateway.config.values.places import ListenAddress, check_path
 from gateway.config.values.redaction import redact
 from gateway.config.values.store_url import is_same_store, parse_store_url, store_url_schema
@@ -139,6 +139,11 @@ class ServerConfig(Model):
         5_000_000,
         description="With several workers, how long a process may hang before it is killed and "
         "restarted; off for no limit.",
+    )
+    watch: Watch = Field(
+        None,
+        description="Whether the files of the configuration are watched, and reloaded when they "
+        "change; a duration is how often to look at them, on is every second.",
     )
     header_timeout: Duration = Field(
         10_000_000, description="The time to send the head of a request."

@@ -158,6 +158,12 @@ def _variable(body: str, environ: Mapping[str, str], offset: int) -> str:
     raise SubstitutionError(f"the variable {name_text} is not set", hint, offset)
 
 
+def files_in(text: str) -> list[str]:
+    """Return the names of the secret files that a text refers to."""
+    bodies = (match[1] or "" for match in _REFERENCE.finditer(text))
+    return [body[5:].strip() for body in bodies if body.startswith("file:")]
+
+
 def is_utf8(value: str) -> bool:
     """Return whether it is UTF-8: Python replaces other bytes of the environment by surrogates."""
     return not _NOT_UTF8.search(value)

@@ -74,7 +74,7 @@ def explain_syntax(
 
 
 def _begun(context: str) -> tuple[str, str] | None:
-    """What was opened and never closed, by the parser's message."""
+    """The unclosed construct, by the parser's message."""
     if "quoted scalar" in context:
         return "a quote is opened here and never closed", "close it"
     if "flow" in context:

@@ -11,15 +11,19 @@ from gateway.config.values.types import (
     describe,
     is_from_file,
     problem,
+    read_duration,
     read_whole_number,
     whole_numbers,
 )
-from gateway.config.values.units import SPEED_PATTERN, UnitError, parse_speed
+from gateway.config.values.units import DURATION_PATTERN, SPEED_PATTERN, UnitError, parse_speed
 
 MAX_SHARE: Final = 10_000
 MAX_WORKERS: Final = 256
 MAX_CONNECTIONS: Final = 1_000_000
 MAX_PENDING: Final = 1_000_000_000
+WATCH_US: Final = 1_000_000
+"""How often files are looked at by default."""
+LEAST_WATCH_US: Final = 100_000
 
 
 def _auto_or_number(most: int, least: int = 1) -> Callable[[object], Literal["auto"] | int]:
@@ -60,6 +64,17 @@ def _read_speed(value: object, info: ValidationInfo) -> int:
     return speed
 
 
+def _read_watch(value: object, info: ValidationInfo) -> int | None:
+    if value is None or value is False or value == "off":
+        return None
+    if value is True or value == "on":
+        return WATCH_US
+    interval = read_duration(value, info)
+    if interval < LEAST_WATCH_US:
+        raise problem("an interval of less than 100ms", "use 100ms or more, or on")
+    return interval
+
+
 Speed = Annotated[
     int,
     PlainValidator(_read_speed),
@@ -92,3 +107,17 @@ Pending = Annotated[
     WithJsonSchema(_auto_or_number_schema(MAX_PENDING, 0)),
 ]
 """A number of requests, or `auto` for as many as there may be clients."""
+
+Watch = Annotated[
+    int | None,
+    PlainValidator(_read_watch),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["off", "on", False, True]},
+                {"type": "string", "pattern": DURATION_PATTERN, "examples": ["1s", "5s"]},
+            ]
+        }
+    ),
+]
+"""How often to look at files, in microseconds; None for never. Written `on`, `off`, `5s`."""

@@ -1,4 +1,4 @@
-"""What holds for the URLs of all stores: hosts, ports, and variables that nothing has filled in."""
+"""Checks for the URLs of all stores: hosts, ports, and variables that were not replaced."""
 
 from __future__ import annotations
 

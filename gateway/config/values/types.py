@@ -165,7 +165,8 @@ def _read_delay(value: object, info: ValidationInfo) -> int:
     return duration
 
 
-def _read_duration(value: object, info: ValidationInfo) -> int:
+def read_duration(value: object, info: ValidationInfo) -> int:
+    """Read whole microseconds, more than 0, from `500ms` or `2s`. Raises `problem`."""
     duration = _read_delay(value, info)
     if duration == 0:
         raise problem("a duration of zero", "use more than 0, for example 500ms")
@@ -284,7 +285,7 @@ ADDRESS_SCHEMA: Final = {
 
 Duration = Annotated[
     int,
-    PlainValidator(_read_duration),
+    PlainValidator(read_duration),
     WithJsonSchema(
         {"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "2s", "1m"]}
     ),

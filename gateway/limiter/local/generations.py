@@ -13,15 +13,18 @@ class Generations(Generic[K, V]):
 
     Args:
         capacity: how many entries each generation may have.
+        age_us: see below.
+
+    Attributes:
         age_us: an entry that is not used for this long may be forgotten; one that is used more
             often is kept, as long as there is room.
     """
 
-    __slots__ = ("_age_us", "_capacity", "_old", "_turns_us", "_young")
+    __slots__ = ("_capacity", "_old", "_turns_us", "_young", "age_us")
 
     def __init__(self, capacity: int, age_us: int) -> None:
         self._capacity = capacity
-        self._age_us = age_us
+        self.age_us = age_us
         self._young: dict[K, V] = {}
         self._old: dict[K, V] = {}
         self._turns_us = 0
@@ -46,7 +49,7 @@ class Generations(Generic[K, V]):
         self._young[key] = value
 
     def _turn(self, now_us: int) -> None:
-        is_all_stale = now_us >= self._turns_us + self._age_us
+        is_all_stale = now_us >= self._turns_us + self.age_us
         self._old = {} if is_all_stale else self._young
         self._young = {}
-        self._turns_us = now_us + self._age_us
+        self._turns_us = now_us + self.age_us

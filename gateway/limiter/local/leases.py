@@ -120,6 +120,10 @@ class LeaseBook:
         self._expiry: list[tuple[int, int]] = []
         self._serial = 0
 
+    def keep_for(self, longest_us: int) -> None:
+        """Keep leases that live as long as this, too."""
+        self._leases.age_us = max(self._leases.age_us, longest_us)
+
     def __repr__(self) -> str:
         return f"<LeaseBook {len(self._leases)} keys, {self.held} tokens>"
 

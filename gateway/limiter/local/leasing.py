@@ -49,6 +49,10 @@ class Leasing:
     def __repr__(self) -> str:
         return repr(self._book)
 
+    def keep_for(self, longest_us: int) -> None:
+        """Keep leases that live as long as this, too."""
+        self._book.keep_for(longest_us)
+
     def spend(self, limit: Limit, key: str, terms: Leased, ask: Ask) -> Decision | None:
         """Decide on one request, or return None if the store must decide."""
         decision = self._book.spend(limit, key, terms, ask.cost, ask.max_wait_us)

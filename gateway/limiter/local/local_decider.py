@@ -48,14 +48,17 @@ class LocalDecider:
         calendar_clock: Clock = wall_us,
         gateways: Callable[[], int] = lambda: 1,
     ) -> None:
-        lifetimes = [each.lifetime_us for each in terms if isinstance(each, Leased)]
-        self.leasing = Leasing(max(lifetimes, default=US), enqueue, give_back, clock)
+        self.leasing = Leasing(_longest_us(terms), enqueue, give_back, clock)
         self._reporting = Reporting(send, give_back, clock, calendar_clock, gateways)
         self.enqueue = enqueue
         self.clock = clock
 
     def __repr__(self) -> str:
         return f"<Near {self.leasing!r}, {self._reporting!r}>"
+
+    def reconfigure(self, terms: Iterable[Terms]) -> None:
+        """Decide on policies with these terms from now on."""
+        self.leasing.keep_for(_longest_us(terms))
 
     def decide(self, ask: Ask, rules: Sequence[Rule], rechecks: int = 0) -> Outcome | Pending:
         """Return the outcome, or what the store is to be asked.
@@ -124,6 +127,11 @@ class LocalDecider:
         """Report what has not been reported, and return what has not been spent."""
         self._reporting.close()
         self.leasing.close()
+
+
+def _longest_us(terms: Iterable[Terms]) -> int:
+    """Return the longest lifetime of any lease."""
+    return max((each.lifetime_us for each in terms if isinstance(each, Leased)), default=US)
 
 
 class _PartlyDecided(Pending):

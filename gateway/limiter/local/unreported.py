@@ -1,4 +1,4 @@
-"""What unheard gateways may have admitted, and how long that may delay a request.
+"""What other gateways may have admitted without a report, and how long that delays a request.
 
 A store holds an excess against a key for up to a period (`reports.report`). Until everything has
 been reported, a refused request gets the longest possible delay as its retry time: a client that

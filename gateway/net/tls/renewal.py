@@ -49,6 +49,11 @@ class Renewal:
         self._told = asyncio.Event()
         self._background = Background(self._run)
 
+    def watch(self, users: Sequence[Renewable]) -> None:
+        """Check these objects from now on, in place of those before; see `start`."""
+        self._users = users
+        self.start()
+
     @property
     def is_running(self) -> bool:
         """Whether files are being checked."""

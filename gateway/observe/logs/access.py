@@ -17,8 +17,8 @@ from gateway.observe.logs.escape import (
     Timestamp,
     is_word,
     json_string,
+    milliseconds,
     quote,
-    without_surrogates,
     word,
 )
 
@@ -65,6 +65,9 @@ class AccessEntry:
     bytes_received: int = -1
 
 
+_GAP: Final = "\0"
+"""Stands for a text that a line lacks: in a line itself, it would be escaped."""
+
 _TEXTS: Final = (
     *("client", "method", "host", "path", "route"),
     *("policy", "decision", "upstream", "error"),
@@ -80,7 +83,7 @@ class AccessLog:
         clock: wall clock, in microseconds since 1970.
     """
 
-    __slots__ = ("_clock", "_line", "_time", "_write")
+    __slots__ = ("_clock", "_duration", "_line", "_time", "_write")
 
     def __init__(
         self, write: Callable[[str], None], log_format: LogFormat, clock: Clock = wall_us
@@ -89,27 +92,23 @@ class AccessLog:
         self._clock = clock
         self._time = Timestamp()
         self._line = _json_line if log_format == "json" else _text_line
+        self._duration = milliseconds if log_format == "json" else _in_column
 
     def log(self, entry: AccessEntry) -> None:
         """Write the line of one request; called when its response is complete or abandoned."""
-        self._write(self._line(self._time(self._clock()), entry))
+        time, duration = self._time.text(self._clock()), self._duration(entry.duration_us)
+        self._write(self._line(time, duration, entry))
 
     def repeat(self, entry: AccessEntry) -> Callable[[int], None]:
         """Prepare lines that differ from that of `entry` only in time and duration.
 
         Returns a function that writes one such line, given the duration.
         """
-        if self._line is not _json_line:
-            return lambda duration_us: self.log(replace(entry, duration_us=duration_us))
-        # In JSON, the time is the first value and the duration the last.
-        line = _json_line("", entry)
-        start = line.index('""') + 1
-        middle = line[start : line.rindex(":") + 1]
-        before = line[:start]
+        before, middle, after = self._line(_GAP, _GAP, entry).split(_GAP)
 
         def write(duration_us: int) -> None:
-            time = self._time(self._clock())
-            self._write(f"{before}{time}{middle}{duration_us / 1000:.3f}}}\n")
+            time, duration = self._time.text(self._clock()), self._duration(duration_us)
+            self._write(f"{before}{time}{middle}{duration}{after}")
 
         return write
 
@@ -126,32 +125,27 @@ def _circumstances(route: str, policy: str, decision: str, upstream: str, error:
     )
 
 
-def _json_line(time: str, entry: AccessEntry) -> str:
+def _json_line(
+    time: str, duration: str, entry: AccessEntry, quoted: Callable[[str], str] = quote
+) -> str:
     wait_us, upstream_us, bytes_received = entry.wait_us, entry.upstream_us, entry.bytes_received
-    upstream_time = f',"upstream_ms":{upstream_us / 1000:.3f}' if upstream_us >= 0 else ""
+    upstream_time = f',"upstream_ms":{milliseconds(upstream_us)}' if upstream_us >= 0 else ""
     received = f',"bytes_received":{bytes_received}' if bytes_received >= 0 else ""
     line = (
-        f'{{"time":"{time}","client":{quote(entry.client)},"method":{quote(entry.method)},'
-        f'"host":{quote(entry.host)},"path":{quote(entry.path)}'
+        f'{{"time":"{time}","client":{quoted(entry.client)},"method":{quoted(entry.method)},'
+        f'"host":{quoted(entry.host)},"path":{quoted(entry.path)}'
         f"{_circumstances(entry.route, entry.policy, entry.decision, entry.upstream, entry.error)}"
-        f',"wait_ms":{f"{wait_us / 1000:.3f}" if wait_us else "0.000"}{upstream_time},'
+        f',"wait_ms":{milliseconds(wait_us) if wait_us else "0.000"}{upstream_time},'
         f'"status":{entry.status},"bytes":{entry.body_bytes}{received}'
-        f',"duration_ms":{entry.duration_us / 1000:.3f}}}\n'
+        f',"duration_ms":{duration}}}\n'
     )
-    if "\\ud" in line:
-        plain = replace(
-            entry,
-            client=without_surrogates(entry.client),
-            method=without_surrogates(entry.method),
-            host=without_surrogates(entry.host),
-            path=without_surrogates(entry.path),
-        )
-        if plain != entry:
-            return _json_line(time, plain)
+    if "\\ud" in line and quoted is quote:
+        # Perhaps a surrogate.
+        return _json_line(time, duration, entry, json_string)
     return line
 
 
-def _text_line(time: str, entry: AccessEntry) -> str:
+def _text_line(time: str, duration: str, entry: AccessEntry) -> str:
     if not is_word(
         f"{entry.client}{entry.method}{entry.host}{entry.path}{entry.route}{entry.policy}"
         f"{entry.decision}{entry.upstream}{entry.error}"
@@ -160,7 +154,7 @@ def _text_line(time: str, entry: AccessEntry) -> str:
         words: dict[str, Any] = {name: word(text) for name, text in texts.items() if text}
         entry = replace(entry, **words)
     line = (
-        f"{time} {entry.status:>3} {entry.decision:<6} {entry.duration_us / 1000:>9.3f}ms "
+        f"{time} {entry.status:>3} {entry.decision:<6} {duration}ms "
         f"{entry.client or '-':<15} {entry.method or '-':<6} "
         f"{entry.host or '-'} {entry.path or '-'}"
     )
@@ -169,12 +163,16 @@ def _text_line(time: str, entry: AccessEntry) -> str:
     if entry.policy:
         line += f" policy={entry.policy}"
     if entry.wait_us:
-        line += f" wait={entry.wait_us / 1000:.3f}ms"
+        line += f" wait={milliseconds(entry.wait_us)}ms"
     if entry.upstream:
         line += f" upstream={entry.upstream}"
         if entry.upstream_us >= 0:
-            line += f" upstream_time={entry.upstream_us / 1000:.3f}ms"
+            line += f" upstream_time={milliseconds(entry.upstream_us)}ms"
     if entry.bytes_received >= 0:
         line += f" bytes_received={entry.bytes_received}"
     line += f" bytes={entry.body_bytes}"
     return f"{line} error={entry.error}\n" if entry.error else f"{line}\n"
+
+
+def _in_column(duration_us: int) -> str:
+    return f"{milliseconds(duration_us):>9}"

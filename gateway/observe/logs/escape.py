@@ -52,6 +52,15 @@ def message(text: str) -> str:
     return "".join(char if char.isprintable() else quote(char)[1:-1] for char in text)
 
 
+_DECIMALS: Final = tuple(f"{number:03d}" for number in range(1000))
+"""Three decimals, by their number: a table is several times as fast as formatting."""
+
+
+def milliseconds(us: int) -> str:
+    """Return microseconds as milliseconds with three decimals: `12.345`."""
+    return f"{us // 1000}.{_DECIMALS[us % 1000]}"
+
+
 class Timestamp:
     """Formats times as ISO 8601 in UTC with milliseconds; caches the text of a second."""
 
@@ -61,7 +70,7 @@ class Timestamp:
         self._second = self._millisecond = -1
         self._second_text = self._text = ""
 
-    def __call__(self, wall_us: int) -> str:
+    def text(self, wall_us: int) -> str:
         """Return the time `wall_us`, in microseconds since 1970: `2026-05-04T03:02:01.123Z`."""
         millisecond = wall_us // 1000
         if millisecond != self._millisecond:
@@ -69,6 +78,6 @@ class Timestamp:
             if second != self._second:
                 self._second_text = strftime("%Y-%m-%dT%H:%M:%S.", gmtime(second))
                 self._second = second
-            self._text = f"{self._second_text}{rest:03d}Z"
+            self._text = f"{self._second_text}{_DECIMALS[rest]}Z"
             self._millisecond = millisecond
         return self._text

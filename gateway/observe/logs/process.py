@@ -42,7 +42,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of `record`."""
-        time = self._time(round(record.created * 1_000_000))
+        time = self._time.text(round(record.created * 1_000_000))
         text = record.getMessage()
         traceback = self.formatException(record.exc_info) if record.exc_info else ""
         process = self._process

@@ -99,6 +99,11 @@ def by_label(statuses: Mapping[int, int]) -> list[tuple[str, int]]:
     return sorted(counts.items())
 
 
+def reloads(results: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield both results, also before the first reload: alerts need them."""
+    return ((result, results.get(result, 0)) for result in ("applied", "failed"))
+
+
 def states(breaker: str) -> Iterator[tuple[str, int]]:
     """Yield each state of a circuit breaker: 1 for the current one."""
     return ((state, int(breaker == state)) for state in BREAKER_STATES)

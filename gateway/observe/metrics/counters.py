@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from gateway.base.clock import Clock, wall_us
@@ -187,6 +187,10 @@ class UpstreamMetrics:
         """Return the counters of a target, created on first use."""
         return self.targets.setdefault(name, TargetMetrics())
 
+    def known_target(self, name: str) -> TargetMetrics:
+        """Return the counters of a target; new ones, which are not shown, if it is new."""
+        return self.targets.get(name) or TargetMetrics()
+
 
 class FrontendMetrics:
     """One listener for clients of another system.
@@ -321,6 +325,10 @@ class GatewayMetrics:
         client_errors: invalid requests, by a short kind from our own code.
         clients_left: clients that left before their response was complete.
         certificates: when each certificate in use expires, in seconds since 1970, by its file.
+        config_reloads: reloads of the configuration, by result: applied or failed.
+        is_last_reload_applied: whether the last reload succeeded; also if there was none.
+        config_applied_us: when the configuration in force was read and applied, in microseconds
+            since 1970.
         memory: the keys of the memory store, by policy; empty if counts are elsewhere.
     """
 
@@ -334,6 +342,9 @@ class GatewayMetrics:
         self.client_errors: defaultdict[str, int] = defaultdict(int)
         self.clients_left = 0
         self.certificates: dict[str, int] = {}
+        self.config_reloads: defaultdict[str, int] = defaultdict(int)
+        self.is_last_reload_applied = True
+        self.config_applied_us = self.started_us
         self.log = LogMetrics()
         self.memory: dict[str, MemoryMetrics] = {}
         self.routes: dict[str, RouteMetrics] = {}
@@ -341,6 +352,20 @@ class GatewayMetrics:
         self.upstreams: dict[str, UpstreamMetrics] = {}
         self.stores: dict[str, StoreMetrics] = {}
         self.frontends: dict[str, FrontendMetrics] = {}
+
+    def keep(
+        self,
+        *,
+        routes: Collection[str],
+        policies: Collection[str],
+        upstreams: Collection[str],
+        frontends: Collection[str],
+    ) -> None:
+        """Forget the counters of all others: they are not configured any more."""
+        self.routes = {name: one for name, one in self.routes.items() if name in routes}
+        self.policies = {name: one for name, one in self.policies.items() if name in policies}
+        self.upstreams = {name: one for name, one in self.upstreams.items() if name in upstreams}
+        self.frontends = {name: one for name, one in self.frontends.items() if name in frontends}
 
     def route(self, name: str) -> RouteMetrics:
         """Return the counters of a route, created on first use."""

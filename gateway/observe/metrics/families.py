@@ -1,4 +1,4 @@
-"""What a family of samples is: its name, its counters, and how those of processes become one.
+"""Families of samples: their names, their counters, and how those of processes are joined.
 
 A child is one of the things that are counted, such as a route; a kind of them, such as all routes,
 has the same counters each. A family shows one of these counters, so the table of families

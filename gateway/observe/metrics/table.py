@@ -23,6 +23,7 @@ from gateway.observe.metrics.children import (
     decisions,
     has_decided,
     has_keys,
+    reloads,
     states,
 )
 from gateway.observe.metrics.families import (
@@ -94,6 +95,26 @@ TABLE: Final[tuple[Section[Any], ...]] = (
                 "sluice_clients_left",
                 "Clients that left before their response was complete.",
                 "clients_left",
+            ),
+            counters(
+                "sluice_config_reloads",
+                "Reloads of the configuration, by result.",
+                ("result",),
+                "config_reloads",
+                samples=reloads,
+            ),
+            gauge(
+                "sluice_config_last_reload_successful",
+                "Whether the last reload of the configuration succeeded; 1 if there was none.",
+                "is_last_reload_applied",
+                EVERY,
+            ),
+            gauge(
+                "sluice_config_applied_timestamp_seconds",
+                "When the configuration in force was last read and applied, in seconds since 1970.",
+                "config_applied_us",
+                None,
+                lambda us: us / 1e6,
             ),
         ),
     ),

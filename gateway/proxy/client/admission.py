@@ -84,14 +84,22 @@ class Admission:
 
     def __init__(self, clients: Clients, max_connections: int, max_per_ip: int | None) -> None:
         self._clients = clients
-        self._max_connections = max_connections
-        self._max_per_ip = max_per_ip
-        self._of_ip: defaultdict[str, int] = defaultdict(int)
+        self.reconfigure(max_connections, max_per_ip)
         self._spare: deque[tuple[int, float, Client]] = deque()
         self._look_again_at = 0.0
 
     def __repr__(self) -> str:
         return f"<Admission: {len(self._clients)} of {self._max_connections}>"
+
+    def reconfigure(self, max_connections: int, max_per_ip: int | None) -> None:
+        """Apply other limits from the next client on; those that are there stay."""
+        self._max_connections = max_connections
+        self._max_per_ip = max_per_ip
+        self._of_ip: defaultdict[str, int] = defaultdict(int)
+        if max_per_ip is not None:
+            for client in self._clients:
+                if not client.is_trusted:
+                    self._of_ip[client.peer_key] += 1
 
     def judge(self, client: Client, now: float) -> tuple[str, Client | None]:
         """Admit or refuse a client.

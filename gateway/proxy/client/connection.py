@@ -1,8 +1,8 @@
 """One connection from a client: an asyncio protocol that serves one request after the other.
 
-A request is served by the same call that received its last byte; the response is bytes. The
-parts: `request_reader` turns bytes into requests, `read_flow` applies backpressure to the client,
-`deadline` enforces its time limits, `half_close` handles a client that has ended its side.
+A request is served by the same call that received its last byte. The parts: `request_reader` turns
+bytes into requests, `read_flow` applies backpressure to the client, `deadline` enforces its time
+limits, `half_close` handles a client that has ended its side.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from gateway.proxy.client.reset import reset
 
 if TYPE_CHECKING:
     from gateway.net.tls.peer import ClientCertificate
-    from gateway.proxy.client.handler import ConnectionSettings, RepeatableReply, ServedRequest
+    from gateway.proxy.client.handler import Configured, RepeatableReply, ServedRequest
 
 TURN_MAX: Final = 32
 """Requests of one connection per turn of the event loop, so that others get their turn."""
-
 LONGEST_SEGMENT: Final = 4096
 """Bytes of a request that are kept to recognise it when it is repeated."""
 
@@ -35,8 +34,7 @@ class ClientConnection(asyncio.Protocol):
     """One connection from a client.
 
     Args:
-        settings: what all connections have in common.
-        https_port: the port of HTTPS redirects; 0 for no redirect.
+        acceptor: what created it, which has the settings of its listener.
         peer: the client's address from a PROXY header; empty for that of the socket.
         identify: finds the client's certificate, where clients may have one.
 
@@ -57,7 +55,7 @@ class ClientConnection(asyncio.Protocol):
         current: the request that is being served.
     """
 
-    # _is_between_requests: no request is being served or waiting; _is_ending: nothing more is read.
+    # _is_between_requests: no request is served or waiting; _is_ending: nothing more is read.
     __slots__ = (
         "_asks_upgrade",
         "_deadline",
@@ -74,6 +72,7 @@ class ClientConnection(asyncio.Protocol):
         "_is_serving",
         "_loop",
         "_reader",
+        "acceptor",
         "certificate",
         "current",
         "https_port",
@@ -95,12 +94,13 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        settings: ConnectionSettings,
+        acceptor: Configured,
         *,
-        https_port: int = 0,
         peer: str = "",
         identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None,
     ) -> None:
+        settings = acceptor.settings
+        self.acceptor = acceptor
         self._handler = settings.handler
         self._loop = asyncio.get_running_loop()
         self._flow = ReadFlow()
@@ -123,7 +123,7 @@ class ClientConnection(asyncio.Protocol):
         self.peer_key = ""
         self.is_trusted = False
         self.scheme = "http"
-        self.https_port = https_port
+        self.https_port = settings.https_port
         self.certificate: ClientCertificate | None = None
         self.own_fields = b""
         self.reserved = settings.reserved
@@ -133,11 +133,6 @@ class ClientConnection(asyncio.Protocol):
         self.segment = b""
         self.repeatable: RepeatableReply | None = None
         self.current: ServedRequest | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a request is being served."""
-        return self.current is not None
 
     @property
     def is_waiting(self) -> bool:
@@ -154,7 +149,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.due = time
 
     def expire(self) -> None:
-        """Handle a client that is late."""
+        """Handle a late client."""
         self._deadline.expire(self, self._loop.time())
 
     def expect_body(self, on_late: Callable[[], None], size: int, waited_s: float) -> None:
@@ -166,8 +161,9 @@ class ClientConnection(asyncio.Protocol):
 
         An idle client is closed before one that is slow with the head of a request.
         """
-        is_ending = self._is_ending or self._reader.has_failed
-        if self.is_busy or is_ending or self.due == inf or is_sending(self):
+        if self.current is not None or self._is_ending or self._reader.has_failed:
+            return 0
+        if self.due == inf or is_sending(self):
             return 0
         if self._is_between_requests:
             return 1
@@ -176,6 +172,16 @@ class ClientConnection(asyncio.Protocol):
     def make_room(self) -> None:
         """Close, to make room for another client."""
         give_up(self)
+
+    def reconfigure(self) -> None:
+        """Take the present settings of the listener, from the next request on."""
+        settings = self.acceptor.settings
+        self._reader.reconfigure(settings.parser, settings.max_head)
+        self._deadline.timeouts = settings.timeouts
+        self.https_port = settings.https_port
+        self.reserved = settings.reserved
+        self.peer_key, self.is_trusted = self._handler.recognise(self.peer)
+        self.repeatable = self.sent_headers = None
 
     def close_when_idle(self) -> None:
         """End with the present request, or with one that is already on its way."""
@@ -202,6 +208,7 @@ class ClientConnection(asyncio.Protocol):
     def _leave(self) -> asyncio.Transport | None:
         self.is_last = self._is_ending = True
         self._flow.stop()
+        self.repeatable = None
         transport, self.transport = self.transport, None
         return transport
 
@@ -242,13 +249,11 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop serving: abandon the request in progress.
 
-        A request that keeps nothing busy, such as one that waits for its turn, is abandoned a
-        little later if thousands of clients leave at the same moment.
+        One that waits for its turn is abandoned later if thousands leave at the same moment.
         """
         self._deadline.due = inf
         if self._is_refused:
             return
-        # From now on nothing is sent and no request is served.
         self.close()
         if self.current is None or self.current.is_waiting:
             self._handler.crowd.do(self._left)
@@ -267,10 +272,7 @@ class ClientConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Return whether the connection stays open for the response to a complete request."""
         current, reader = self.current, self._reader
-        if current is None and reader.is_in_body:
-            reader.drop()
-        has_next = bool(reader.head or reader.rest)
-        is_whole = has_next if current is None else not reader.is_in_body
+        is_whole = reader.end(is_next=current is None)
         # Nothing can be sent after the end of TLS.
         if self.transport is None or not is_whole or self.scheme == "https":
             return False
@@ -305,7 +307,7 @@ class ClientConnection(asyncio.Protocol):
         reader.hold_back()
 
     def pause_writing(self) -> None:
-        """Note that the client is not reading what was sent."""
+        """Note that the client does not read."""
         self.writing_paused = True
 
     def resume_writing(self) -> None:

@@ -68,17 +68,18 @@ class ClientDeadline:
     """The deadline of one client.
 
     Args:
-        timeouts: how long the client may take.
+        timeouts: see below.
         counts: counts late clients.
 
     Attributes:
+        timeouts: how long the client may take.
         due: the loop's time at which the client is late; `inf` while it has nothing to do.
     """
 
-    __slots__ = ("_counts", "_on_late", "_timeouts", "_unread", "_what", "due")
+    __slots__ = ("_counts", "_on_late", "_unread", "_what", "due", "timeouts")
 
     def __init__(self, timeouts: ClientTimeouts, counts: LateClients) -> None:
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._counts = counts
         self._what = _HEAD
         self._unread = 0
@@ -93,12 +94,12 @@ class ClientDeadline:
     def send_head(self, now: float) -> None:
         """Give the client time to send the head of a request that has begun."""
         self._what = _HEAD
-        self.due = now + self._timeouts.head
+        self.due = now + self.timeouts.head
 
     def send_request(self, now: float) -> None:
         """Give the client time to begin another request."""
         self._what = _REQUEST
-        self.due = now + self._timeouts.idle
+        self.due = now + self.timeouts.idle
 
     def send_last_request(self, now: float) -> None:
         """Give a request that may already be on its way time to arrive."""
@@ -118,19 +119,19 @@ class ClientDeadline:
         """
         self._what = _OTHER
         self._on_late = on_late
-        self.due = now + self._timeouts.for_body(size, waited_s)
+        self.due = now + self.timeouts.for_body(size, waited_s)
 
     def read(self, now: float, transport: asyncio.Transport | None) -> None:
         """Give the client time to read what was sent; progress extends it."""
         self._what = _READING
         self._unread = unsent_bytes(transport)
-        self.due = now + self._timeouts.body
+        self.due = now + self.timeouts.body
 
     def read_and_leave(self, now: float, transport: asyncio.Transport | None) -> None:
         """Discard what the client sends for as long as it reads its last response."""
         self._what = _LINGERING
         self._unread = unsent_bytes(transport)
-        self.due = now + self._timeouts.linger
+        self.due = now + self.timeouts.linger
 
     def other(self, due: float, on_late: Callable[[], None]) -> None:
         """Use a deadline that another object moves; `on_late` must set `due` again."""
@@ -150,7 +151,7 @@ class ClientDeadline:
 
     def is_slow_head(self, now: float) -> bool:
         """Return whether the client had a fair time to send a head, and has not sent it."""
-        return self._what == _HEAD and self.due - now <= self._timeouts.head - FAIR_S
+        return self._what == _HEAD and self.due - now <= self.timeouts.head - FAIR_S
 
     # What happens if it is late.
 
@@ -167,7 +168,7 @@ class ClientDeadline:
             self._reader_is_late(client, now)
         elif what == _LINGERING:
             left = unsent_bytes(client.transport)
-            if left and self._timeouts.is_progress(self._unread - left):
+            if left and self.timeouts.is_progress(self._unread - left):
                 self.read_and_leave(now, client.transport)
             else:
                 client.break_off()
@@ -182,7 +183,7 @@ class ClientDeadline:
     def _reader_is_late(self, client: TimedClient, now: float) -> None:
         if client.current is None and not is_sending(client):
             client.close()
-        elif self._timeouts.is_progress(self._unread - unsent_bytes(client.transport)):
+        elif self.timeouts.is_progress(self._unread - unsent_bytes(client.transport)):
             self.read(now, client.transport)
         else:
             self._counts.reader_is_late(client.current)

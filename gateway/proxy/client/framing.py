@@ -37,30 +37,26 @@ _has_long_method: Final = re.compile(
 _frames: Final = re.compile(rb"\r\n(?i:content-length|transfer-encoding):").search
 
 
-_COMMON: Final = tuple(
-    method + b" " for method in (b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS")
-)
-_VERSIONS: Final = frozenset((b" HTTP/1.1\r", b" HTTP/1.0\r"))
+_has_plain_line: Final = re.compile(
+    rb"(?:GET|POST|PUT|HEAD|DELETE|PATCH|OPTIONS) [^ \n]* HTTP/1\.[01]\r\n"
+).match
 
 
 def head_end(data: bytes, max_head: int) -> int:
     """Return where the head at the start of these bytes ends, if llhttp reads it strictly.
 
-    Finds the same end as `RequestFraming`, at half the cost of its expression: with a common
+    Finds the same end as `RequestFraming`, with a simpler expression and in one go: with a common
     method, two spaces and one of two versions before the first LF, llhttp has nothing left in a
     first line to be lenient with: a line of HTTP/0.9 ends at any LF.
 
     Returns:
         0 if there is no complete head, or it is not this simple.
     """
-    if not data.startswith(_COMMON):
+    if not _has_plain_line(data):
         return 0
-    end = data.find(_HEAD_END) + 4
-    if not 4 <= end <= max_head:
-        return 0
-    line = data.find(b"\n")
-    is_plain = data.count(b" ", 0, line) == 2 and data[line - 10 : line] in _VERSIONS
-    return end if is_plain else 0
+    head, end, _ = data.partition(_HEAD_END)
+    size = len(head) + 4
+    return size if end and size <= max_head else 0
 
 
 def _bad_line(line: bytes) -> BadRequestError:
@@ -106,14 +102,18 @@ class RequestFraming:
     )
 
     def __init__(self, max_line: int, max_head: int, max_fields: int) -> None:
-        self._max_line = max_line
-        self._max_head = max_head
-        self._max_fields = max_fields
+        self.limit(max_line, max_head, max_fields)
         self._left = 0
         self._chunks: Chunks | None = None
         self.is_in_body = False
         self.problem: BadRequestError | None = None
         self._begin_head()
+
+    def limit(self, max_line: int, max_head: int, max_fields: int) -> None:
+        """Apply other limits to what comes from now on; arguments as in the constructor."""
+        self._max_line = max_line
+        self._max_head = max_head
+        self._max_fields = max_fields
 
     def _begin_head(self) -> None:
         self._held = bytearray()

@@ -98,8 +98,18 @@ class Handler(Protocol[Connection_contra]):
         """Count a client that took too long to read a response or the rest of the last one."""
 
 
+class Configured(Protocol):
+    """What created a connection, and knows how it is to be served.
+
+    Attributes:
+        settings: the present ones of its listener.
+    """
+
+    settings: ConnectionSettings
+
+
 class ConnectionSettings(NamedTuple):
-    """What all connections of clients have in common.
+    """What all connections of a listener have in common.
 
     Attributes:
         handler: serves the requests.
@@ -107,6 +117,7 @@ class ConnectionSettings(NamedTuple):
         parser: reads heads.
         max_head: most bytes in the head of a request.
         reserved: names of fields that clients may not send, or not in any spelling.
+        https_port: the port of HTTPS redirects; 0 for no redirect.
     """
 
     handler: Handler[Any]
@@ -114,3 +125,4 @@ class ConnectionSettings(NamedTuple):
     parser: RequestParser
     max_head: int
     reserved: Reserved
+    https_port: int = 0

@@ -23,7 +23,7 @@ from gateway.net.tls.handshake import Handshake, handshake_under_way
 from gateway.net.tls.peer import ClientCertificate, client_certificate
 from gateway.net.tls.server import ServerTls
 from gateway.observe.metrics import GatewayMetrics
-from gateway.proxy.client.acceptor import ProxyServer
+from gateway.proxy.client.acceptor import Acceptor
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.proxy_header import LONGEST, ProxyHeaderError, ProxyHeaderReader
 from gateway.routing.client_address import ClientAddress
@@ -58,14 +58,12 @@ class AcceptPlan(NamedTuple):
         is_local: whether peers are processes of this machine, which have no addresses; if there
             are senders, all of them are.
         fields: details of client certificates, and the names of the fields that carry them.
-        https_port: the port of HTTPS redirects; 0 for no redirect.
     """
 
     tls: ServerTls | None = None
     senders: ClientAddress | None = None
     is_local: bool = False
     fields: tuple[tuple[str, str], ...] = ()
-    https_port: int = 0
 
     @property
     def is_plain(self) -> bool:
@@ -91,8 +89,8 @@ class Listener:
 
     Args:
         sock: bound to an address; owned by the listener from now on.
-        server: creates the connections.
-        reception: what is done with new ones.
+        acceptor: creates the connections.
+        plan: what is done with new ones.
         patience: how long clients may take.
         metrics: counts failures.
         most: how many connections there may be at a time, including those that are served. One
@@ -103,18 +101,16 @@ class Listener:
     def __init__(
         self,
         sock: socket.socket,
-        server: ProxyServer,
-        reception: AcceptPlan,
+        acceptor: Acceptor,
+        plan: AcceptPlan,
         patience: HandshakeTimeouts,
         metrics: GatewayMetrics,
         most: int,
     ) -> None:
         self._socket = sock
-        self._server = server
-        self._reception = reception
-        self._patience = patience
+        self._acceptor = acceptor
         self._metrics = metrics
-        self._most = most
+        self.reconfigure(plan, patience, most)
         self._tasks = Tasks()
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._loop = asyncio.get_running_loop()
@@ -131,8 +127,30 @@ class Listener:
         self._socket.listen(BACKLOG)
         self._loop.add_reader(self._socket, self._accept)
 
+    def reconfigure(self, plan: AcceptPlan, patience: HandshakeTimeouts, most: int) -> None:
+        """Accept from now on as another configuration says; arguments as in the constructor."""
+        self._plan = plan
+        self._patience = patience
+        self._most = most
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether connections are not served yet."""
+        return bool(self._under_way)
+
+    def retire(self) -> None:
+        """Accept what has connected by now, and no more; those that are not served yet go on."""
+        if not self._is_closed and self._pause is None:
+            self._accept(BACKLOG)
+        self.stop()
+
     def close(self) -> None:
         """Accept no more; drop those that are not served yet."""
+        self.stop()
+        self._tasks.cancel()
+
+    def stop(self) -> None:
+        """Accept no more; those that are not served yet go on."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -140,10 +158,9 @@ class Listener:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
-        self._tasks.cancel()
 
-    def _accept(self) -> None:
-        for _ in range(ACCEPTS):
+    def _accept(self, most: int = ACCEPTS) -> None:
+        for _ in range(most):
             try:
                 sock, address = self._socket.accept()
             except OSError as error:
@@ -154,7 +171,7 @@ class Listener:
                 self._pause = self._loop.call_later(PAUSE_S, self._go_on)
                 return
             sock.setblocking(False)
-            peer = "" if self._reception.is_local else address[0]
+            peer = "" if self._plan.is_local else address[0]
             self._start(sock, peer)
 
     def _start(self, sock: socket.socket, peer: str) -> None:
@@ -178,10 +195,10 @@ class Listener:
 
     async def _receive(self, sock: socket.socket, peer: str) -> None:
         """Take the steps, and let the connection be served."""
-        reception = self._reception
+        plan = self._plan
         client = ""
-        senders = reception.senders
-        if senders is not None and (reception.is_local or senders.is_trusted(peer)):
+        senders = plan.senders
+        if senders is not None and (plan.is_local or senders.is_trusted(peer)):
             try:
                 async with asyncio.timeout(self._patience.step):
                     client = await _proxy_header(self._loop, sock)
@@ -196,19 +213,19 @@ class Listener:
             except BaseException:
                 sock.close()
                 raise
-        make = partial(self._server.of_listener, reception.https_port, client)
-        if reception.tls is not None and reception.tls.asks_clients:
-            make = partial(make, identify=partial(_identify, reception.fields))
+        make = partial(self._acceptor, client)
+        if plan.tls is not None and plan.tls.asks_clients:
+            make = partial(make, identify=partial(_identify, plan.fields))
         handshake = Handshake(sock)
         try:
-            if reception.tls is None:
+            if plan.tls is None:
                 await self._loop.connect_accepted_socket(make, sock)
                 return
             handshake_under_way.set(handshake)
             await self._loop.connect_accepted_socket(
                 make,
                 sock,
-                ssl=reception.tls.context,
+                ssl=plan.tls.context,
                 ssl_handshake_timeout=self._patience.step,
                 ssl_shutdown_timeout=self._patience.end,
             )

@@ -61,8 +61,7 @@ class RequestReader:
         self._parser = parser
         self._max_head = max_head
         self._flow = flow
-        max_line = parser.max_header_size + LINE_MARGIN
-        self._framing = RequestFraming(max_line, max_head, parser.max_headers)
+        self._framing = RequestFraming(_max_line(parser), max_head, parser.max_headers)
         self.head: RawRequestMessage | BadRequestError | None = None
         self.payload: StreamReader = EMPTY_PAYLOAD
         # What the framing says, as plain attributes: each request reads them, and a property costs
@@ -74,10 +73,31 @@ class RequestReader:
     def __repr__(self) -> str:
         return f"<RequestReader: {len(self.rest)} bytes ahead>"
 
+    def reconfigure(self, parser: RequestParser, max_head: int) -> None:
+        """Read what comes from now on within other limits."""
+        self._parser = parser
+        self._max_head = max_head
+        self._framing.limit(_max_line(parser), max_head, parser.max_headers)
+
     @property
     def is_empty(self) -> bool:
         """Return whether the request that was read last is complete and nothing follows it."""
         return not self.rest and not self.is_in_body
+
+    def end(self, *, is_next: bool) -> bool:
+        """Note that nothing more comes.
+
+        Args:
+            is_next: whether the request that was read last has been served.
+
+        Returns:
+            Whether a request that is complete, or may be, is to be served still.
+        """
+        if not is_next:
+            return not self.is_in_body
+        if self.is_in_body:
+            self.drop()
+        return bool(self.head or self.rest)
 
     def start(self, data: bytes) -> int:
         """Read bytes that arrive when no others are buffered, if they start with a head; most do.
@@ -169,3 +189,7 @@ class RequestReader:
         elif not self.is_in_body:
             self.payload.feed_eof()
         return rest
+
+
+def _max_line(parser: RequestParser) -> int:
+    return parser.max_header_size + LINE_MARGIN

@@ -23,6 +23,11 @@ class ClientTimeouts(NamedTuple):
     linger: float
     rate: float
 
+    @property
+    def shortest(self) -> float:
+        """Return the shortest of them."""
+        return min(self.head, self.body, self.idle, self.linger)
+
     def for_body(self, size: int, waited_s: float) -> float:
         """Return how long to wait for the next piece of a request's body, in seconds.
 

@@ -26,28 +26,31 @@ EXPECTED: Final = range(200, 400)
 
 
 class HealthChecks:
-    """Checks the targets of all upstreams that configure checks.
+    """Checks the targets of upstreams that configure checks."""
 
-    Args:
-        upstreams: those of a gateway.
-    """
-
-    def __init__(self, upstreams: Iterable[Upstream]) -> None:
-        self._upstreams = tuple(upstreams)
+    def __init__(self) -> None:
+        self._checking: dict[Upstream, list[asyncio.Task[None]]] = {}
         self._tasks = Tasks()
 
     def __repr__(self) -> str:
         return f"<HealthChecks of {len(self._tasks)} targets>"
 
-    def start(self) -> None:
-        """Check each target now, and then at its interval."""
-        for upstream in self._upstreams:
-            if upstream.health is not None:
-                for index in range(len(upstream.pools)):
+    def watch(self, upstreams: Iterable[Upstream]) -> None:
+        """Check these upstreams and no others: new ones now, and then at their intervals."""
+        wanted = [upstream for upstream in upstreams if upstream.health is not None]
+        for upstream in [one for one in self._checking if one not in wanted]:
+            for task in self._checking.pop(upstream):
+                task.cancel()
+        for upstream in wanted:
+            if upstream not in self._checking and upstream.health is not None:
+                self._checking[upstream] = [
                     self._tasks.start(_watch(upstream, index, upstream.health))
+                    for index in range(len(upstream.pools))
+                ]
 
     async def stop(self) -> None:
         """Stop checking; abandon the checks in progress."""
+        self._checking.clear()
         await self._tasks.finish(0)
 
 

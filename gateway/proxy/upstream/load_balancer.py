@@ -69,6 +69,7 @@ class LoadBalancer:
         config: of the upstream.
         pools: its targets, in order.
         metrics: of the upstream.
+        elder: the one that this one replaces when the configuration changes; None for none.
         clock: returns the time.
     """
 
@@ -78,13 +79,16 @@ class LoadBalancer:
         config: UpstreamConfig,
         pools: Sequence[TargetPool],
         metrics: UpstreamMetrics,
+        elder: LoadBalancer | None = None,
         clock: Clock = monotonic_us,
     ) -> None:
         self._name = name
+        self._config = config
         self._pools = tuple(pools)
         self._metrics = metrics
         self._clock = clock
-        self._targets = [metrics.target(pool.name) for pool in pools]
+        self._counters = {pool.name: metrics.known_target(pool.name) for pool in pools}
+        self._targets = [self._counters[pool.name] for pool in pools]
         self._retry_after_us = config.health.every if config.health is not None else US
         self._key: Callable[[RequestView], str | None] | None = None
         self._coming: Counter[TargetPool] = Counter()
@@ -110,15 +114,36 @@ class LoadBalancer:
         self._ejecting = numbers(config.eject.statuses if config.eject and ejects else ())
         self._breaking = numbers(config.breaker.statuses if config.breaker else ())
         self._breaker = _breaker(config.breaker) if config.breaker else None
-        if self._breaker is not None:
-            metrics.breaker = self._breaker.state.value
-        metrics.refresh = lambda: self._note(self._health.refresh(self._clock()))
-        if ejects or self._breaker is not None:
-            for index, pool in enumerate(pools):
-                pool.judge = TargetJudge(self, index)
+        self._judges = ejects or self._breaker is not None
+        if elder is not None:
+            self._take_over(elder)
+        self.publish()
+
+    def _take_over(self, elder: LoadBalancer) -> None:
+        """Continue with what is known of targets that stay."""
+        places = {pool: place for place, pool in enumerate(elder._pools)}
+        kept = {at: places[pool] for at, pool in enumerate(self._pools) if pool in places}
+        is_checked_alike = elder._config.health == self._config.health
+        if is_checked_alike:
+            for at, place in kept.items():
+                self._checks[at] = elder._checks[place]
+        now_us = self._clock()
+        self._health.take_over(elder._health, kept, now_us, is_checked_alike=is_checked_alike)
+        self._is_panic = self._health.is_panic
+        if self._breaker is not None and elder._config.breaker == self._config.breaker:
+            self._breaker = elder._breaker
 
     def __repr__(self) -> str:
         return f"<LoadBalancer {self._name}: {list(self._health.usable)}>"
+
+    def publish(self) -> None:
+        """Judge the targets, and let the counters of the upstream show them, and no others."""
+        for index, pool in enumerate(self._pools):
+            pool.judge = TargetJudge(self, index) if self._judges else None
+        metrics = self._metrics
+        metrics.targets = self._counters
+        metrics.breaker = self._breaker.state.value if self._breaker is not None else ""
+        metrics.refresh = lambda: self._note(self._health.refresh(self._clock()))
 
     def admit(self) -> int:
         """Return the ticket of one attempt; `NO_TICKET` if there is no breaker.

@@ -63,6 +63,7 @@ class Name:
         self._look_up = look_up
         self._tasks = Tasks()
         self._looked = asyncio.Event()
+        self._is_retired = False
         self._is_wanted = asyncio.Event()
         self._error: OSError | None = None
         self._logged_at: float | None = None
@@ -73,11 +74,16 @@ class Name:
 
     def start(self) -> None:
         """Look it up now, and then repeatedly."""
-        if not len(self._tasks):
+        if not len(self._tasks) and not self._is_retired:
             self._tasks.start(self._keep())
 
     def close(self) -> None:
         """Stop looking it up."""
+        self._tasks.cancel()
+
+    def retire(self) -> None:
+        """Look it up once more at most: it has hardly any users left."""
+        self._is_retired = True
         self._tasks.cancel()
 
     def refresh_soon(self) -> None:
@@ -91,6 +97,8 @@ class Name:
             UpstreamConnectError: no address of it is known.
         """
         self.start()
+        if self._is_retired and not self._looked.is_set():
+            await self._look_up_now()
         await self._looked.wait()
         if not self.addresses.known:
             self.refresh_soon()

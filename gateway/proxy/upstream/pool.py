@@ -98,6 +98,7 @@ class TargetPool:
             every_s = None if every_us is None else every_us / US
             self._named = Name(target.host, every_s, self._retire, look_up)
         self._retired: set[UpstreamConnection] = set()
+        self._is_retired = False
         self._tls: UpstreamTls | None = None
         if target.scheme == "https":
             self._tls = tls
@@ -134,6 +135,10 @@ class TargetPool:
             f"<TargetPool {self.name}: {len(self._open)} open, {len(self._idle)} idle, "
             f"{len(self._pending)} pending>"
         )
+
+    def is_of(self, target: Target) -> bool:
+        """Return whether it leads to a target, whatever the weight of that."""
+        return self._target.model_copy(update={"weight": target.weight}) == target
 
     @property
     def in_flight(self) -> int:
@@ -251,12 +256,27 @@ class TargetPool:
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Take a connection back after its exchange; close it if it cannot be reused."""
-        if not connection.is_reusable or (self._retired and connection in self._retired):
+        if (
+            not connection.is_reusable
+            or self._is_retired
+            or (self._retired and connection in self._retired)
+        ):
             connection.abort()
             return
         connection.release()
         if not self._pending or not self._hand_over(connection):
             self._idle[connection] = None
+
+    def retire(self) -> None:
+        """Close the idle connections; those in use close when they come back.
+
+        Requests that began before may still use it, within its time limits.
+        """
+        self._is_retired = True
+        if self._named is not None:
+            self._named.retire()
+        for connection in tuple(self._idle):
+            connection.abort()
 
     def close(self) -> None:
         """Close the idle connections; those in use close when they come back."""

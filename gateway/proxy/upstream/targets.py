@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from gateway.base.clock import monotonic_us
 from gateway.config.models.gateway import UpstreamConfig
@@ -15,15 +16,32 @@ from gateway.proxy.upstream.pool import TargetPool
 from gateway.proxy.upstream.retry import RetryBudget, RetryRule
 from gateway.routing.request_view import RequestView
 
+CHOICE: Final = frozenset(
+    {"targets", "retry", "tls", "balance", "health", "eject", "breaker", "slow_start"}
+    | {"if_none_healthy"}
+)
+"""Settings of an upstream that do not concern the connections to a target."""
+
 
 class Upstream:
     """A named pool of targets.
+
+    Args:
+        name: as configured.
+        config: its configuration.
+        metrics: its counters.
+        max_head: as in `TargetPool`.
+        tls: for targets with `https://`.
+        look_up: as in `TargetPool`.
+        elder: the one that this one replaces when the configuration changes: it keeps the
+            connections to targets that stay, and what is known of them.
 
     Attributes:
         name: as configured.
         metrics: its counters.
         health: how its targets are checked; None if they are not.
-        only: the target of every request; None if `pick` has a choice.
+        balancer: chooses among the targets; None if there is no choice.
+        only: the target of every request then; None if `pick` has a choice.
         budget: how often its requests may be retried.
     """
 
@@ -35,17 +53,25 @@ class Upstream:
         max_head: int,
         tls: UpstreamTls | None = None,
         look_up: Resolve = resolve,
+        elder: Upstream | None = None,
     ) -> None:
         self.name = name
         self.metrics = metrics
         self.health = config.health
-        self._pools = tuple(
-            TargetPool(target, config, metrics, max_head, tls, look_up) for target in config.targets
-        )
-        needs_choice = len(self._pools) > 1 or config.health or config.breaker
-        self._balancer = LoadBalancer(name, config, self._pools, metrics) if needs_choice else None
-        self.only = self._pools[0] if self._balancer is None else None
-        self.budget = RetryBudget()
+        self._config = config
+        self._tls = tls
+        kept = elder.pools_for(config, tls) if elder is not None else []
+        pools: list[TargetPool] = []
+        for target in config.targets:
+            same = next((one for one in kept if one.is_of(target) and one not in pools), None)
+            pools.append(same or TargetPool(target, config, metrics, max_head, tls, look_up))
+        self._pools = tuple(pools)
+        self.balancer: LoadBalancer | None = None
+        if len(pools) > 1 or config.health or config.breaker:
+            before = elder.balancer if elder is not None else None
+            self.balancer = LoadBalancer(name, config, self._pools, metrics, before)
+        self.only = self._pools[0] if self.balancer is None else None
+        self.budget: RetryBudget = elder.budget if elder is not None else RetryBudget()
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name}: {list(self._pools)}>"
@@ -81,11 +107,11 @@ class Upstream:
         Raises:
             UpstreamError: nothing may be sent to this upstream now.
         """
-        return NO_TICKET if self._balancer is None else self._balancer.admit()
+        return NO_TICKET if self.balancer is None else self.balancer.admit()
 
     def key_of(self, request: RequestView) -> str | None:
         """Return the key that a request is balanced by; None if it has none."""
-        return None if self._balancer is None else self._balancer.key_of(request)
+        return None if self.balancer is None else self.balancer.key_of(request)
 
     def pick(self, key: str | None = None, tried: Collection[TargetPool] = ()) -> TargetPool:
         """Return the target for one attempt that was admitted.
@@ -94,21 +120,51 @@ class Upstream:
             key: the key that the request is balanced by, as `key_of` returns it.
             tried: targets to avoid, as long as there are others.
         """
-        if self._balancer is None:
+        if self.balancer is None:
             return self._pools[0]
-        return self._balancer.pick(key, tried)
+        return self.balancer.pick(key, tried)
 
     def checked(self, index: int, failure: str) -> None:
         """Record a check of a target; `failure` says why it failed, or nothing if it passed."""
-        if self._balancer is not None:
-            self._balancer.checked(index, failure)
+        if self.balancer is not None:
+            self.balancer.checked(index, failure)
 
     def start(self) -> None:
         """Start looking up the names of its targets, instead of at the first request."""
         for pool in self._pools:
             pool.start()
 
-    def close(self) -> None:
-        """Close idle connections; those in use close when they come back."""
+    def pools_for(self, config: UpstreamConfig, tls: UpstreamTls | None) -> list[TargetPool]:
+        """Return the targets whose connections another configuration can use."""
+        is_same = tls is self._tls and config.model_dump(exclude=set(CHOICE)) == (
+            self._config.model_dump(exclude=set(CHOICE))
+        )
+        return list(self._pools) if is_same else []
+
+    def publish(self) -> None:
+        """Judge its targets, and let the counters of its name show them, and not another's."""
+        if self.balancer is not None:
+            self.balancer.publish()
+        else:
+            self._pools[0].judge = None
+            self.metrics.targets, self.metrics.breaker = {}, ""
+
+    def retire(self, kept: Collection[TargetPool]) -> None:
+        """Close idle connections; requests that began before may still use it.
+
+        Args:
+            kept: targets that are still in use elsewhere.
+        """
         for pool in self._pools:
-            pool.close()
+            if pool not in kept:
+                pool.retire()
+
+    def close(self, kept: Collection[TargetPool] = ()) -> None:
+        """Close idle connections; those in use close when they come back.
+
+        Args:
+            kept: targets that are still in use elsewhere.
+        """
+        for pool in self._pools:
+            if pool not in kept:
+                pool.close()

@@ -18,14 +18,14 @@ from gateway.observe.metrics import MemoryMetrics
 from gateway.stores.base import PROBE
 from gateway.stores.memory.table import SHARD_KEYS, Table
 
-SCOPES_PER_LOOK: Final = 16
+SCOPES_PER_SEARCH: Final = 16
 """How many limits are examined for expired keys, and for the one with the most keys."""
 EVICTED_OF: Final = 4
 """One of this many examined keys is evicted: that makes room for the next new keys, too."""
-LOOK_EVERY: Final = 64
+SEARCH_EVERY: Final = 64
 """How many new keys of the limit arrive between an unsuccessful search for room and the next."""
-TOLD_EVERY_US: Final = 60_000_000
-"""How often the log says that the store is full, and how long the store counts as full after."""
+LOG_EVERY_US: Final = 60_000_000
+"""The interval of log lines about a full store, and how long it counts as full after one."""
 FORGOTTEN_PER_KEY: Final = 3
 """For each key with a place, the usage of this many keys without one is kept."""
 
@@ -44,7 +44,7 @@ class KeyHolder(Protocol):
         counted: the counters of its policy.
         clock: where its time comes from.
         until_sweep: new keys that arrive before a part of the table is examined, and
-        until_look: before room is searched again after an unsuccessful search.
+        until_search: before room is searched again after an unsuccessful search.
     """
 
     limit: Limit
@@ -52,7 +52,7 @@ class KeyHolder(Protocol):
     counted: MemoryMetrics
     clock: Clock
     until_sweep: int
-    until_look: int
+    until_search: int
 
     @property
     def may_be_forgotten(self) -> bool:
@@ -80,10 +80,11 @@ class Capacity:
     Args:
         max_keys: how many keys there may be.
         clock: the store's.
-        advice: what the operator can do, for the log.
+        advice: see below.
 
     Attributes:
-        max_keys: see above.
+        max_keys: as given.
+        advice: what the operator can do, for the log.
         count: how many keys have a place.
         memory: the counters of each policy's keys.
     """
@@ -93,11 +94,11 @@ class Capacity:
         self.count = 0
         self.memory: dict[str, MemoryMetrics] = {}
         self._clock = clock
-        self._advice = advice
+        self.advice = advice
         self._ring: deque[KeyHolder] = deque()
-        self._told_us: dict[str, int] = {}
+        self._logged_us: dict[str, int] = {}
         self._charged: Counter[str] = Counter()
-        self._told_refused: dict[str, int] = {}
+        self._logged_refused: dict[str, int] = {}
         self._full_until_us = 0
         self._policy = ""
 
@@ -150,10 +151,10 @@ class Capacity:
             scope: the limit.
             spared: keys that must stay.
         """
-        if scope.until_look:
-            scope.until_look -= 1
+        if scope.until_search:
+            scope.until_search -= 1
         elif not self._forget_expired() and not self._evict(scope, spared):
-            scope.until_look = LOOK_EVERY
+            scope.until_search = SEARCH_EVERY
 
     def _evict(self, scope: KeyHolder, spared: Sequence[str]) -> int:
         largest = self._largest(scope)
@@ -164,13 +165,13 @@ class Capacity:
             # Within one limit, evicting a key that has used the limit up would gain nothing.
             chosen = [one for one in chosen if not scope.is_refusing(one[2], now_us)]
         if largest.evict(chosen, now_us) or not chosen:
-            self.tell(largest)
+            self.note_full(largest)
         return len(chosen)
 
     def _forget_expired(self) -> int:
         looked = 0
         ring = self._ring
-        for _ in range(min(len(ring), SCOPES_PER_LOOK)):
+        for _ in range(min(len(ring), SCOPES_PER_SEARCH)):
             if looked > SHARD_KEYS:
                 break
             # From the far end, so that the next search begins with others.
@@ -185,7 +186,7 @@ class Capacity:
     def _largest(self, scope: KeyHolder) -> KeyHolder:
         """Return the limit with the most keys of those examined; `scope` if it has as many."""
         largest, most = scope, len(scope.table) if scope.may_be_forgotten else 0
-        for place in range(min(len(self._ring), SCOPES_PER_LOOK)):
+        for place in range(min(len(self._ring), SCOPES_PER_SEARCH)):
             one = self._ring[place]
             if one.may_be_forgotten and len(one.table) > most:
                 largest, most = one, len(one.table)
@@ -194,22 +195,22 @@ class Capacity:
     def charge(self, scope: KeyHolder) -> None:
         """Count a new key that has less left because of the usage of others."""
         self._charged[policy_of(scope.limit.scope)] += 1
-        self.tell(scope)
+        self.note_full(scope)
 
-    def tell(self, scope: KeyHolder) -> None:
+    def note_full(self, scope: KeyHolder) -> None:
         """Note that keys of a limit were evicted or found no place, and log it now and then."""
         now_us = self._clock()
-        self._full_until_us = now_us + TOLD_EVERY_US
+        self._full_until_us = now_us + LOG_EVERY_US
         self._policy = policy = policy_of(scope.limit.scope)
         counted = scope.counted
         held = counted.refused + self._charged[policy]
-        refused = held - self._told_refused.get(policy, 0)
+        refused = held - self._logged_refused.get(policy, 0)
         kind = "refused" if refused else "full"
-        if now_us < self._told_us.get(kind, now_us):
+        if now_us < self._logged_us.get(kind, now_us):
             return
-        self._told_us[kind] = now_us + TOLD_EVERY_US
+        self._logged_us[kind] = now_us + LOG_EVERY_US
         if refused:
-            self._told_refused[policy] = held
+            self._logged_refused[policy] = held
             log.warning(
                 "the memory store is full (max_keys=%d) and cannot distinguish all keys: "
                 "requests of policy %s are refused, or will be sooner, because of other keys; "
@@ -217,15 +218,15 @@ class Capacity:
                 self.max_keys,
                 policy,
                 refused,
-                self._advice,
+                self.advice,
             )
         else:
             log.warning(
-                "the memory store is full (max_keys=%d): keys of policy %s are evicted before "
+                "the memory store is full (max_keys=%d): keys of policy %s make room before "
                 "they expire, and only their usage is kept; %s",
                 self.max_keys,
                 policy,
-                self._advice,
+                self.advice,
             )
 
 

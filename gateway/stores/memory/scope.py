@@ -55,7 +55,7 @@ class Scope:
 
     Attributes:
         until_sweep: new keys that arrive before a piece of the table is swept, and
-        until_look: before room is searched again after an unsuccessful search.
+        until_search: before room is searched again after an unsuccessful search.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Scope:
         "counted",
         "limit",
         "table",
-        "until_look",
+        "until_search",
         "until_sweep",
     )
 
@@ -78,7 +78,7 @@ class Scope:
         self.clock = clock
         self.table = Table()
         self.until_sweep = NEW_KEYS_PER_SWEEP
-        self.until_look = 0
+        self.until_search = 0
         self.counted = capacity.of_policy(limit.scope)
         self._capacity = capacity
         self._spend = self.algorithm.spend
@@ -199,7 +199,7 @@ class Scope:
         else:
             self.counted.overflowed += 1
             self._remember(key, self._condensing.condense(state, now_us, self.limit), now_us)
-            capacity.tell(self)
+            capacity.note_full(self)
 
     def assume(self, key: str, state: Any, limit: Limit) -> None:
         """Hold a state against a key, unless at least as much is held against it already."""
@@ -251,7 +251,7 @@ class Scope:
             return
         if not found.is_own:
             self.counted.refused += 1
-            self._capacity.tell(self)
+            self._capacity.note_full(self)
         if self._condensing is None:
             self.put(found.key, state)
         elif self._forgotten is not None:

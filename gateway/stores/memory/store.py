@@ -80,6 +80,14 @@ class MemoryStore:
             if limits:
                 self._capacity.of_policy(limits[0].scope)
 
+    def reconfigure(self, max_keys: int, advice: str) -> None:
+        """Have room for another number of keys; arguments as in the constructor.
+
+        If there are more than that, some are evicted as others arrive.
+        """
+        self._capacity.max_keys = max_keys
+        self._capacity.advice = advice
+
     @property
     def is_ready(self) -> bool:
         """Always True: there is nothing to connect to."""

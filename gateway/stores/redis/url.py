@@ -39,7 +39,7 @@ SENTINEL_PORT: Final = 26379
 MAX_DATABASE: Final = 99_999
 CHECK_HOSTNAME: Final = "ssl_check_hostname"
 FALSE: Final = ("false", "0", "f", "n", "no")
-"""What redis-py takes for false; it takes every other text for true, such as `off`."""
+"""The texts that redis-py reads as false; it reads every other one as true, such as `off`."""
 
 _NO_TLS_VALUE: Final = "has another value than it may have"
 _TLS: Final[Mapping[str, Option]] = {

@@ -25,7 +25,10 @@ PLAN: Final = 1
 DECIDE: Final = 2
 GIVE_BACK: Final = 3
 RENEW: Final = 4
-"""The kinds of frames that a worker sends. Only `DECIDE` and `RENEW` are answered, in order."""
+FORGET: Final = 5
+"""The kinds of frames that a worker sends. Only `DECIDE` and `RENEW` are answered, in order. After
+`FORGET` there are no plans, and the next one has the number 0 again.
+"""
 
 VERDICTS: Final = 1
 LATE: Final = 2

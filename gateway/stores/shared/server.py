@@ -17,6 +17,7 @@ from gateway.stores.base import Ask
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.shared.frames import (
     DECIDE,
+    FORGET,
     GIVE_BACK,
     LATE,
     PLAN,
@@ -34,7 +35,7 @@ from gateway.stores.shared.frames import (
 log = logging.getLogger(__name__)
 
 MAX_PLANS: Final = 1 << 16
-"""How many plans one worker may send: far more than any configuration has."""
+"""How many plans one worker may send before it forgets them: several times as many as it does."""
 FIRST_LOOK: Final = 1024
 """How many slots a worker holds before the first search for slots that expired long ago."""
 
@@ -147,6 +148,9 @@ class SharedServer(asyncio.Protocol):
             if len(self._plans) >= MAX_PLANS:
                 raise ValueError("too many plans")
             self._plans.append(decode_plan(content))
+            return b""
+        if kind == FORGET:
+            self._plans.clear()
             return b""
         if kind not in {GIVE_BACK, RENEW}:
             raise ValueError(f"there is no frame of kind {kind}")

@@ -20,6 +20,7 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 from gateway.stores.shared.frames import (
+    FORGET,
     GIVE_BACK,
     LATE,
     RENEW,
@@ -31,6 +32,7 @@ from gateway.stores.shared.frames import (
     encode_asks,
     encode_plan,
     encode_undo,
+    frame,
 )
 
 MAX_CALLS: Final = 2048
@@ -39,6 +41,10 @@ MAX_UNSENT: Final = 8 << 20
 """Bytes that may wait for a limiter that does not read."""
 STALLED_US: Final = 1_000_000
 """When the oldest answer is overdue by this much, the limiter counts as stalled."""
+MAX_PLANS_KEPT: Final = 1 << 14
+"""Plans that both ends keep. Limits change while a gateway runs, so beyond this number all are
+forgotten, and those still in use are sent again.
+"""
 MAX_SEEN: Final = 4096
 """Plans that are found by object; any others are encoded anew for each request, and looked up."""
 
@@ -91,8 +97,17 @@ class SharedStore:
         if before is not None:
             before.drop()
 
+    def reconfigure(self, deadline_us: int) -> None:
+        """Serve another configuration: its limits are others, and its callers wait this long."""
+        self._deadline_us = deadline_us
+        if self._link is not None:
+            self._link.forget_plans()
+
     async def aclose(self) -> None:
-        """Close the connection; what this worker holds is released."""
+        """Do nothing: a later configuration of this worker may count here again; see `close`."""
+
+    def close(self) -> None:
+        """Close the connection at the worker's end; what it holds is released."""
         self._is_closed = True
         link, self._link = self._link, None
         if link is not None:
@@ -124,7 +139,7 @@ class SharedStore:
         """Undo `verdict`; without a connection this worker holds nothing any more."""
         link = self._link
         if verdict.allowed and ask.cost and link is not None and link.has_room:
-            link.tell(encode_undo(GIVE_BACK, ask, verdict, link.number_of))
+            link.tell(link.encode_undo(GIVE_BACK, ask, verdict))
 
     async def renew(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep what an allowed ask holds for another lease; see `Store.renew`."""
@@ -133,7 +148,7 @@ class SharedStore:
         if all(ALGORITHMS[limit.algorithm].renew is None for limit in ask.limits):
             return True
         link = self._open()
-        reply = await link.ask(encode_undo(RENEW, ask, verdict, link.number_of))
+        reply = await link.ask(link.encode_undo(RENEW, ask, verdict))
         if reply[0] != RENEWED:
             raise StoreReplyError("the limiter answered something else")
         return reply[1:] == b"\1"
@@ -202,16 +217,32 @@ class _FrameConnection(asyncio.Protocol):
         self._seen[id(limits)] = (limits, number)
         return number
 
+    def forget_plans(self) -> None:
+        """Forget all plans, at both ends; call this between frames."""
+        self.tell(frame(FORGET))
+        self._numbers.clear()
+        self._seen.clear()
+
     def encode(self, asks: Sequence[Ask], not_after_us: int) -> bytes:
         """Return the frame of a batch.
 
         Raises:
             StoreUnavailable: it is longer than the limiter reads.
         """
+        self._bound_plans()
         try:
             return encode_asks(asks, self.number_of, not_after_us)
         except ValueError as error:
             raise StoreUnavailable(str(error), "backlog") from error
+
+    def encode_undo(self, kind: int, ask: Ask, verdict: Verdict) -> bytes:
+        """Return the frame of `GIVE_BACK` or `RENEW`."""
+        self._bound_plans()
+        return encode_undo(kind, ask, verdict, self.number_of)
+
+    def _bound_plans(self) -> None:
+        if len(self._numbers) >= MAX_PLANS_KEPT:
+            self.forget_plans()
 
     def tell(self, sent: bytes) -> None:
         """Send a frame that is not answered."""

@@ -43,7 +43,7 @@ ANY: Final = "*"
 MAX_ENTRIES: Final = 32
 MAX_RULES: Final = 100_000
 _KEPT: Final = " !#$&()+,-./:;<=>?@[]^_`{|}~*"
-"""What of a match stays as it is in the name of its policy."""
+"""Characters of a match that are kept in the name of its policy."""
 _NEEDLESS: Final = re.compile(r"\*\*+")
 _EXAMPLE: Final = 'such as match: {remote_address: "*"}'
 
@@ -379,7 +379,7 @@ def find_limits(data: Any, listener: str) -> tuple[Any, list[ShorthandPlace]]:
 
 
 def _name(domain: object, match: object, index: int) -> str:
-    """What a rule's own limit is known by; a number if its match cannot be read."""
+    """Return the name of a rule's own limit; a number if its match cannot be read."""
     try:
         text = show_match(_read_match(match))
     except ValueError:

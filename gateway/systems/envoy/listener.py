@@ -7,6 +7,8 @@ without descriptors is answered `UNKNOWN`, and a domain that is not configured i
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NoReturn
 
 import grpc
@@ -15,7 +17,7 @@ from gateway.config.models.frontends import FrontendConfig
 from gateway.systems.asking import can_answer
 from gateway.systems.base import FrontendContext
 from gateway.systems.envoy.asking import EnvoyQuestions
-from gateway.systems.envoy.config import MAX_ENTRIES
+from gateway.systems.envoy.config import MAX_ENTRIES, EnvoyRlsConfig
 from gateway.systems.envoy.messages import (
     MESSAGES,
     METHOD,
@@ -30,8 +32,7 @@ from gateway.systems.envoy.replies import Replies
 from gateway.systems.envoy.rules import Domains, TooManyOverridesError, UnknownUnitError
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.frontend import GrpcFrontend
-from gateway.systems.grpc.ports import ServingOptions
-from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
+from gateway.systems.grpc.server import GrpcServer, Service, bounds_of, serving_of
 
 MAX_DESCRIPTORS: Final = 128
 """Most descriptors in a request: Envoy sends one for each of a route's rate limits."""
@@ -66,29 +67,45 @@ class EnvoyRls(GrpcFrontend):
     def __init__(self, name: str, listener: FrontendConfig, context: FrontendContext) -> None:
         config = listener.envoy_rls
         assert config is not None, "made for listeners of this kind"
-        self._domains = config.domains
-        self._is_warned = False
-        self._planner = Planner(Domains(config, context))
-        self._asking = EnvoyQuestions(context.decider)
-        self._replies = Replies(config)
+        self._use(config, context, Planner(Domains(config, context)))
         self._metrics = metrics = context.metrics.frontend(name)
         metrics.sees_connections = False
-        # Envoy mostly repeats its requests.
-        self._plans: dict[bytes, CallPlan] = {}
         service = Service(
             SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files, (HEALTH_NAME,)
         )
         # If the store is unavailable, the gateway still answers, as `on_store_error` says.
+        bounds = bounds_of(listener, context)
         server = GrpcServer(
             [service],
-            bounds_of(listener, context),
+            bounds,
             malformed=self._malformed,
-            is_able=can_answer(context, ()),
+            is_able=self._can_answer,
             sharing=context.sharing,
         )
-        super().__init__(
-            ServingOptions(listener.address, listener.mode, context.tls.get(name)), server
-        )
+        super().__init__(serving_of(name, listener, context), server, bounds)
+
+    def _use(self, config: EnvoyRlsConfig, context: FrontendContext, planner: Planner) -> None:
+        self._domains = config.domains
+        self._is_warned = False
+        self._planner = planner
+        self._asking = EnvoyQuestions(context.decider)
+        self._replies = Replies(config)
+        # Envoy mostly repeats its requests.
+        self._plans: dict[bytes, CallPlan] = {}
+        self._is_able = can_answer(context, ())
+
+    def _can_answer(self) -> bool:
+        return self._is_able()
+
+    def reconfigured(
+        self, name: str, listener: FrontendConfig, context: FrontendContext
+    ) -> Callable[[], object] | None:
+        """Prepare to serve as another configuration says; see `Frontend`."""
+        config, serving = listener.envoy_rls, serving_of(name, listener, context)
+        is_same = context.metrics.frontend(name) is self._metrics
+        if config is None or not is_same or not self._stays(serving, bounds_of(listener, context)):
+            return None
+        return partial(self._use, config, context, Planner(Domains(config, context)))
 
     async def _should_rate_limit(self, data: bytes, context: Context) -> bytes:
         plan = self._plans.get(data)

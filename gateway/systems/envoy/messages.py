@@ -86,7 +86,7 @@ class Override(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """What a request is limited by: keys with their values, in order.
+    """The properties that a request is limited by: keys with their values, in order.
 
     Attributes:
         entries: the pairs.

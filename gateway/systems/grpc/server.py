@@ -97,6 +97,11 @@ def bounds_of(listener: FrontendConfig, context: FrontendContext) -> Bounds:
     )
 
 
+def serving_of(name: str, listener: FrontendConfig, context: FrontendContext) -> ServingOptions:
+    """Return how the server of a listener with this name listens."""
+    return ServingOptions(listener.address, listener.mode, context.tls.get(name))
+
+
 class Service(NamedTuple):
     """A service that a front end offers.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Final
 
@@ -17,8 +17,7 @@ from gateway.systems.asking import CallerQuestions, caller_keys, can_answer, pas
 from gateway.systems.base import FrontendContext
 from gateway.systems.grpc.calls import Context
 from gateway.systems.grpc.frontend import GrpcFrontend
-from gateway.systems.grpc.ports import ServingOptions
-from gateway.systems.grpc.server import GrpcServer, Service, bounds_of
+from gateway.systems.grpc.server import Bounds, GrpcServer, Service, bounds_of, serving_of
 from gateway.systems.ratio.config import RatioConfig
 from gateway.systems.ratio.messages import (
     MESSAGES,
@@ -85,19 +84,37 @@ class RatioFrontend(GrpcFrontend):
         config = listener.ratio
         self._metrics = metrics = context.metrics.frontend(name)
         metrics.sees_connections = False
-        self._find = _finder(config, context)
-        self._remembered = lru_cache(REMEMBERED)(self._find)
+        self._use(_finder(config, context), can_answer(context, listener.policies))
         self._answers = metrics.answers
+        bounds = _bounds(listener, config, context)
         server = GrpcServer(
             [Service(SERVICE, {METHOD: self._answer}, MESSAGES.files)],
-            bounds_of(listener, context)._replace(handshake_us=config.connection_timeout),
+            bounds,
             self._note_malformed,
-            can_answer(context, listener.policies),
+            self._can_answer,
             context.sharing,
         )
-        super().__init__(
-            ServingOptions(listener.address, listener.mode, context.tls.get(name)), server
-        )
+        super().__init__(serving_of(name, listener, context), server, bounds)
+
+    def _use(self, find: Callable[[RatioQuestion], Caller], is_able: Callable[[], bool]) -> None:
+        self._find = find
+        self._remembered = lru_cache(REMEMBERED)(find)
+        self._is_able = is_able
+
+    def _can_answer(self) -> bool:
+        return self._is_able()
+
+    def reconfigured(
+        self, name: str, listener: FrontendConfig, context: FrontendContext
+    ) -> Callable[[], object] | None:
+        """Prepare to serve as another configuration says; see `Frontend`."""
+        config = listener.ratio
+        if config is None or context.metrics.frontend(name) is not self._metrics:
+            return None
+        if not self._stays(serving_of(name, listener, context), _bounds(listener, config, context)):
+            return None
+        is_able = can_answer(context, listener.policies)
+        return partial(self._use, _finder(config, context), is_able)
 
     def _note_malformed(self) -> None:
         self._metrics.malformed["message"] += 1
@@ -120,6 +137,10 @@ class RatioFrontend(GrpcFrontend):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the store does not answer")
         self._answers[METHOD, answer] += 1
         return _ANSWERS[answer]
+
+
+def _bounds(listener: FrontendConfig, config: RatioConfig, context: FrontendContext) -> Bounds:
+    return bounds_of(listener, context)._replace(handshake_us=config.connection_timeout)
 
 
 def _finder(config: RatioConfig, context: FrontendContext) -> Callable[[RatioQuestion], Caller]:

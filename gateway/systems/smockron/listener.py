@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from gateway.base.clock import US, Clock, wall_us
@@ -29,6 +30,7 @@ from gateway.stores.reports import Answer, MemoryReports, Report, Reports, Share
 from gateway.systems.asking import caller_keys
 from gateway.systems.base import FrontendContext
 from gateway.systems.open_files import affordable_connections
+from gateway.systems.smockron.bounded_log import BoundedLog
 from gateway.systems.smockron.codec import (
     Accounting,
     DelayUntil,
@@ -45,8 +47,6 @@ from gateway.systems.smockron.zeromq_peers import Peer
 log = logging.getLogger(__name__)
 
 ALL_TOPICS: Final = b""
-LINES_PER_SECOND: Final = 20
-"""The most log lines about messages of gatekeepers; more are only counted."""
 ENOUGH: Final = 256
 """The most messages that wait for the store; more are left in ZeroMQ."""
 CALM_US: Final = 10 * US
@@ -87,31 +87,11 @@ class ReceivedReports:
         self.reports: list[Report] = []
 
 
-class BoundedLog:
-    """The log, with a bound on lines that clients cause."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._second = 0
-        self._lines = 0
-        self._left_out = 0
-
-    def write(self, level: int, text: str, *args: object) -> None:
-        """Write a line, unless there were too many in this second."""
-        second = self._clock() // US
-        if second != self._second:
-            if self._left_out:
-                log.info("smockron: %d more messages had no room in the log", self._left_out)
-            self._second, self._lines, self._left_out = second, 0, 0
-        if self._lines < LINES_PER_SECOND:
-            self._lines += 1
-            log.log(level, text, *args)
-        else:
-            self._left_out += 1
-
-
 class SmockronMaster:
     """A `Frontend`.
+
+    Attributes:
+        made_from: what it cannot change while it serves, from its configuration.
 
     Args:
         name: its name in the configuration; masters of one name on one store act as one.
@@ -141,6 +121,7 @@ class SmockronMaster:
         self._address = address
         self._sharing = sharing
         self._max_connections = max_connections
+        self.made_from: object = None
         self._domains = domains
         self._reports = reports
         self._at_once = reports if isinstance(reports, MemoryReports) else None
@@ -150,7 +131,7 @@ class SmockronMaster:
             self._refresh_metrics()
         self._others: OtherMasters | None = None
         if isinstance(reports, SharedReports):
-            reaches = {name: domain.reach_us for name, domain in domains.items()}
+            reaches = _reaches(domains)
             self._others = OtherMasters(reports, name, reaches, self._send, metrics, clock)
         self._deadline_s = deadline_us / US
         self._clock = clock
@@ -165,6 +146,21 @@ class SmockronMaster:
         self._sockets: Sockets | None = None
         self._accounting: Subscriber | None = None
         self._control: Publisher | None = None
+
+    def reconfigured(
+        self, name: str, listener: FrontendConfig, context: FrontendContext
+    ) -> Callable[[], object] | None:
+        """Prepare to serve as another configuration says; see `Frontend`."""
+        is_same = context.metrics.frontend(name) is self._metrics
+        if not is_same or self.made_from != _made_from(listener, context):
+            return None
+        return partial(self._use, _domains_of(listener, context), context.config.store.deadline)
+
+    def _use(self, domains: dict[str, MasterDomain], deadline_us: int) -> None:
+        self._domains = domains
+        self._deadline_s = deadline_us / US
+        if self._others is not None:
+            self._others.reconfigure(_reaches(domains))
 
     @property
     def address(self) -> Address:
@@ -392,35 +388,56 @@ def _count(status: StatusMessage, policies: Sequence[CompiledPolicy]) -> None:
             policy.metrics.refused += 1
 
 
-def make_master(
-    name: str, listener: FrontendConfig, context: FrontendContext, clock: Clock = wall_us
-) -> SmockronMaster:
-    """Return the master of a listener; see `MakeFrontend`."""
-    settings = listener.smockron
-    address = listener.address
-    assert settings is not None, "it is a listener of this kind"
-    assert isinstance(address, Address), "two ports are no file"
+def _reaches(domains: dict[str, MasterDomain]) -> dict[str, int]:
+    return {name: domain.reach_us for name, domain in domains.items()}
+
+
+def _made_from(listener: FrontendConfig, context: FrontendContext) -> object:
+    """Return what a master cannot change while it serves."""
+    assert listener.smockron is not None, "it is a listener of this kind"
+    config = context.config
+    return listener.address, _max_connections(listener, context), config.store.url, config.domain
+
+
+def _max_connections(listener: FrontendConfig, context: FrontendContext) -> int:
+    assert listener.smockron is not None, "it is a listener of this kind"
+    # It has two sockets.
+    affordable = affordable_connections(context.config.listeners) // 2
+    return max(min(listener.smockron.max_connections, affordable), 1)
+
+
+def _domains_of(listener: FrontendConfig, context: FrontendContext) -> dict[str, MasterDomain]:
+    assert listener.smockron is not None, "it is a listener of this kind"
     key_of = caller_keys(str, {})
     domains = {}
-    for domain, said in settings.domains.items():
+    for domain, said in listener.smockron.domains.items():
         plan = context.plan_of(key_of, said.policies)
         domains[domain] = MasterDomain(
             plan if plan.rules else None, plan.policies, said.log or not plan.rules
         )
+    return domains
+
+
+def make_master(
+    name: str, listener: FrontendConfig, context: FrontendContext, clock: Clock = wall_us
+) -> SmockronMaster:
+    """Return the master of a listener; see `MakeFrontend`."""
+    address = listener.address
+    assert isinstance(address, Address), "two ports are no file"
     store = context.config.store
-    # It has two sockets.
-    affordable = affordable_connections(context.config.listeners) // 2
-    return SmockronMaster(
+    master = SmockronMaster(
         name,
         address,
-        domains,
+        _domains_of(listener, context),
         reports=open_reports(store.url, context.config.domain),
         metrics=context.metrics.frontend(name),
-        max_connections=max(min(settings.max_connections, affordable), 1),
+        max_connections=_max_connections(listener, context),
         deadline_us=store.deadline,
         sharing=context.sharing,
         clock=clock,
     )
+    master.made_from = _made_from(listener, context)
+    return master
 
 
 def open_reports(url: str, domain: str) -> Reports:

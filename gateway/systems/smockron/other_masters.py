@@ -57,6 +57,10 @@ class OtherMasters:
         self._waiting: dict[tuple[str, str], int] = {}
         self._soon: asyncio.Handle | None = None
 
+    def reconfigure(self, domains: Mapping[str, int]) -> None:
+        """Serve these domains from now on; see the constructor."""
+        self._domains = domains
+
     def start(self) -> None:
         """Receive messages in the background."""
         self._relay.start()
@@ -101,7 +105,7 @@ class OtherMasters:
     def _pass_on(self) -> None:
         waiting, now_us = self._waiting, self._clock()
         for domain, identifier in [key for key, _ in zip(waiting, range(SLICE), strict=False)]:
-            until_us = min(waiting.pop((domain, identifier)), now_us + self._domains[domain])
+            until_us = min(waiting.pop((domain, identifier)), now_us + self._domains.get(domain, 0))
             if until_us > now_us:
                 has_held = self._hold(DelayUntil(domain, identifier, until_us))
                 self._metrics.answers["DELAY_UNTIL", "relayed"] += has_held

@@ -1,4 +1,4 @@
-"""What both versions of Throttr's protocol share: operations, units of time, and how bytes wait.
+"""What both versions of Throttr's protocol share: operations, units of time, and buffering.
 
 All numbers on the wire are little-endian. The bytes show neither the version nor the size of
 values, so each parser is made for one of them.

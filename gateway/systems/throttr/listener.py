@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -60,6 +60,7 @@ class ThrottrFrontend:
         sharing: of its address.
 
     Attributes:
+        made_from: what it cannot change while it serves, from its configuration.
         book, metrics, connections, watched, is_draining: see `ConnectionContext`.
     """
 
@@ -72,6 +73,7 @@ class ThrottrFrontend:
         metrics: FrontendMetrics,
         sharing: Sharing,
     ) -> None:
+        self.made_from: object = None
         self.book = book
         self.metrics = metrics
         self.connections: set[ThrottrClientConnection] = set()
@@ -86,6 +88,22 @@ class ThrottrFrontend:
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_warned = False
+
+    def reconfigured(
+        self, name: str, listener: FrontendConfig, context: FrontendContext
+    ) -> Callable[[], object] | None:
+        """Prepare to serve as another configuration says; see `Frontend`."""
+        config = listener.throttr
+        is_same = context.metrics.frontend(name) is self.metrics
+        if config is None or not is_same or self.made_from != _made_from(listener, context):
+            return None
+        return partial(self._use, config)
+
+    def _use(self, config: ThrottrConfig) -> None:
+        self._config = config
+        self._timeout_s = config.message_timeout / US
+        if isinstance(self.book, MemoryBook):
+            self.book.resize(config.max_records, config.max_memory)
 
     @property
     def address(self) -> Address | UnixAddress:
@@ -216,7 +234,19 @@ def make_throttr(
     else:
         book = _in_redis(name, config, context.config, metrics)
     address, mode = listener.address, listener.mode
-    return ThrottrFrontend(address, mode, config, book, metrics, context.sharing)
+    frontend = ThrottrFrontend(address, mode, config, book, metrics, context.sharing)
+    frontend.made_from = _made_from(listener, context)
+    return frontend
+
+
+def _made_from(listener: FrontendConfig, context: FrontendContext) -> object:
+    """Return what a listener cannot change while it serves."""
+    config, whole = listener.throttr, context.config
+    assert config is not None, "it is a listener of this kind"
+    fixed = (listener.address, listener.mode, config.version, config.bits)
+    if not capabilities_of(whole.store.url).is_shared:
+        return fixed
+    return *fixed, whole.store.url, whole.domain, whole.store.deadline, config.max_message
 
 
 def _in_memory(config: ThrottrConfig, metrics: FrontendMetrics, clock: Clock) -> MemoryBook:

@@ -97,10 +97,12 @@ class Records:
     in place of one of the same size that expires no later; the methods do everything else.
 
     Args:
-        max_records: the most records.
-        max_bytes: the most bytes, by an estimate that is rather too high.
+        max_records: see below.
+        max_bytes: see below.
 
     Attributes:
+        max_records: the most records.
+        max_bytes: the most bytes, by an estimate that is rather too high.
         dicts: the dictionaries.
         count: how many records there are, including expired ones.
         used_bytes: the estimate of their size.
@@ -108,12 +110,12 @@ class Records:
 
     __slots__ = (
         "_hand",
-        "_max_bytes",
-        "_max_records",
         "_shards",
         "_soonest_ns",
         "count",
         "dicts",
+        "max_bytes",
+        "max_records",
         "used_bytes",
     )
 
@@ -121,8 +123,8 @@ class Records:
         self.dicts: list[dict[bytes, Record]] = [{} for _ in range(SHARDS)]
         self.count = 0
         self.used_bytes = 0
-        self._max_records = max_records
-        self._max_bytes = max_bytes
+        self.max_records = max_records
+        self.max_bytes = max_bytes
         self._shards = [
             _RecordShard(records, 0.5 + place / SHARDS) for place, records in enumerate(self.dicts)
         ]
@@ -211,11 +213,11 @@ class Records:
             self._soonest_ns = record[ENDS]
 
     def _has_room(self, size: int) -> bool:
-        return self.count < self._max_records and self.used_bytes + size <= self._max_bytes
+        return self.count < self.max_records and self.used_bytes + size <= self.max_bytes
 
     def _make_room(self, size: int, now_ns: int) -> bool:
         """Remove expired records until there is room; return whether there is."""
-        if size > self._max_bytes or now_ns < self._soonest_ns:
+        if size > self.max_bytes or now_ns < self._soonest_ns:
             return False
         looks = LOOKS_FOR_ROOM
         for shard in self._shards:

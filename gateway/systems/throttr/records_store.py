@@ -110,6 +110,11 @@ class MemoryBook:
         self._timer: asyncio.TimerHandle | None = None
         metrics.refresh = self._refresh_metrics
 
+    def resize(self, max_records: int, max_bytes: int) -> None:
+        """Have room for another number of records; those that are there stay until they expire."""
+        self._records.max_records = max_records
+        self._records.max_bytes = max_bytes
+
     async def start(self) -> None:
         """Start the regular sweeps for expired records."""
         self._sweep()

@@ -51,7 +51,7 @@ class ThrottrUrls:
         server="a Throttr server",
         only_mode="strict",
         why_mode=(
-            "a Throttr server tells no gateway of the others: {mode} limits cannot be kept in it"
+            "a Throttr server does not tell gateways of each other, so limits cannot be {mode}"
         ),
         has_turns=False,
         begins_by_clock=False,

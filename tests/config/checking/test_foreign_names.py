@@ -37,7 +37,7 @@ def test_a_switch_is_no_text(text: str, word: str) -> None:
 
 
 def test_a_switch_may_be_a_text_where_that_is_said() -> None:
-    """Who means the text writes it as one, or has it in a variable or file."""
+    """The text itself can be written as text, or come from a variable or file."""
     check_text("routes: {/**: {respond: {body: off}}}\n")
     check_text('routes: {/**: {respond: "${V}"}}\n', environ={"V": "off"})
 
@@ -94,7 +94,7 @@ def test_variables_of_others_in_fields_are_a_warning(value: str, hint: str) -> N
 
 @pytest.mark.parametrize("value", ["$5", "100%", "a $b c", "{client_ip}", "%20"])
 def test_other_fields_are_none(value: str) -> None:
-    """A dollar or a percent sign alone says nothing."""
+    """A dollar or a percent sign alone has no meaning."""
     text = (
         f'routes: {{/**: {{upstream: "http://a", request_headers: {{set: {{X-A: "{value}"}}}}}}}}'
     )

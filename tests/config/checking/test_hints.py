@@ -504,7 +504,7 @@ def judge(text: str, message: str, hint: str) -> None:
 
 @pytest.mark.parametrize(("limit", "message", "hint"), LIMITS)
 def test_limits_in_other_words(limit: str, message: str, hint: str) -> None:
-    """What would do is said, in one line where one is enough."""
+    """The hint is what to write, in one line if one is enough."""
     judge(
         f"routes:\n  /a:\n    {UPSTREAM}\n    limit: '{limit}'\n".replace("''", "'"), message, hint
     )
@@ -525,7 +525,7 @@ def test_a_limit_that_is_suggested_can_be_read(limit: str) -> None:
 
 @pytest.mark.parametrize(("route", "message", "hint"), ROUTES)
 def test_routes_in_other_words(route: str, message: str, hint: str) -> None:
-    """The pattern that is meant is said; what is taken as it stands is warned of."""
+    """The hint is the pattern that is meant; a pattern used as written gets a warning."""
     judge(f"routes:\n  '{route}':\n    {UPSTREAM}\n", message, hint)
 
 
@@ -536,7 +536,7 @@ def test_keys_and_values_in_other_words(text: str, message: str, hint: str) -> N
 
 
 def test_the_command_line_says_what_can_be_imported() -> None:
-    """Whoever comes from nginx learns that there is no importer for it."""
+    """A user of nginx learns that there is no importer for it."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "import", "nginx"],
         cwd=ROOT,

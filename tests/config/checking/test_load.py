@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.base.errors import ConfigError
-from gateway.config.checking.load import load
+from gateway.config.checking.load import ConfigFiles, load, load_admin
+from tests.configmap import ConfigMapVolume
 
 ROUTES = "routes:\n  /a: {upstream: http://a:1}\n"
 
@@ -66,7 +70,7 @@ def test_the_same_name_in_two_files_is_a_problem_that_names_both(tmp_path: Path)
 
 
 def test_problems_of_all_files_are_shown_together(tmp_path: Path) -> None:
-    """In order of files and places; what a broken file would have said is not missed."""
+    """In the order of files and places; a broken file does not hide the problems of others."""
     folder = tmp_path / "conf"
     folder.mkdir()
     (folder / "a.yaml").write_text("routes:\n  /a: {upstream: u, polices: [p]}\n")
@@ -147,3 +151,141 @@ def test_secrets_that_cannot_be_used_are_a_problem(
     (problem,) = _problems(file)
 
     assert problem.endswith(reason)
+
+
+class TestDigest:
+    """What tells that there is something else to load."""
+
+    def test_it_is_that_of_what_was_loaded(self, tmp_path: Path) -> None:
+        """Until a file says something else; the same content again is no change."""
+        file = tmp_path / "g.yaml"
+        file.write_text(ROUTES)
+        files = ConfigFiles(file, {})
+        files.load()
+        assert files.digest() == files.loaded
+        file.write_text(ROUTES + "# new\n")
+        assert files.digest() != files.loaded
+        file.write_text(ROUTES)
+        assert files.digest() == files.loaded
+
+    @pytest.mark.parametrize("text", ["routes: [", "routes:\n  /a: {upstream: '${NONE}'}\n", ""])
+    def test_what_cannot_be_used_has_one_as_well(self, tmp_path: Path, text: str) -> None:
+        """So it is reported once."""
+        file = tmp_path / "g.yaml"
+        file.write_text(text)
+        files = ConfigFiles(file, {})
+        with pytest.raises(ConfigError):
+            files.load()
+        assert files.digest() == files.loaded != b""
+
+    def test_what_cannot_be_read_has_none(self, tmp_path: Path) -> None:
+        """A file that is not there, and a folder without files."""
+        for path in (tmp_path / "none.yaml", tmp_path):
+            files = ConfigFiles(path, {})
+            with pytest.raises(ConfigError):
+                files.load()
+            assert files.digest() == files.loaded == b""
+
+    def test_names_and_borders_of_files_count(self, tmp_path: Path) -> None:
+        """Not only the text of all files together."""
+        digests = set[bytes]()
+        for names in (("a.yaml", "b.yaml"), ("a.yaml", "c.yaml")):
+            for texts in ((ROUTES, "# x\n"), (ROUTES + "# ", "x\n")):
+                folder = tmp_path / str(len(digests))
+                folder.mkdir()
+                for name, text in zip(names, texts, strict=True):
+                    (folder / name).write_text(text)
+                moved = folder.rename(tmp_path / "now")
+                digests.add(ConfigFiles(moved, {}).digest())
+                moved.rename(folder)
+        assert len(digests) == 4
+
+    def test_secret_files_count(self, tmp_path: Path) -> None:
+        """Those that the text refers to, whether they are there or not."""
+        file, secret = tmp_path / "g.yaml", tmp_path / "secret"
+        file.write_text("domain: '${file:secret}'\n# $${file:other}\n" + ROUTES)
+        files = ConfigFiles(file, {})
+        seen = [files.digest()]
+        secret.write_text("one")
+        seen.append(files.digest())
+        secret.write_text("two")
+        seen.append(files.digest())
+        (tmp_path / "other").write_text("x")
+        assert files.digest() == seen[-1]
+        assert len(set(seen)) == 3
+
+    def test_a_pipe_is_read_once(self, tmp_path: Path) -> None:
+        """A look at it would take what a reload is to read, or wait for ever."""
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        with ThreadPoolExecutor() as pool:
+            written = pool.submit(pipe.write_text, ROUTES)
+            files = ConfigFiles(pipe, {})
+            files.load()
+            written.result()
+        assert files.digest() == files.loaded != b""
+
+
+def test_files_of_a_folder_are_read_as_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is replaced while it is read gives the old files or the new ones."""
+    folder = tmp_path / "conf"
+    volume = ConfigMapVolume(folder, {"a.yaml": "domain: one\n", "b.yaml": ROUTES})
+    open_file = Path.open
+    updates = iter([{"a.yaml": "domain: two\n", "b.yaml": ROUTES.replace("/a", "/b")}])
+
+    def replace_after(self: Path, mode: str = "r", **options: Any) -> Any:
+        opened = open_file(self, mode, **options)
+        if self.name == "a.yaml" and mode == "rb":
+            for update in updates:
+                volume.update(update)
+        return opened
+
+    monkeypatch.setattr(Path, "open", replace_after)
+    config = load(folder, {}).config
+    assert (config.domain, config.routes[0].name) == ("two", "/b")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (ROUTES, "127.0.0.1:9901"),
+        ("admin: off\n" + ROUTES, "None"),
+        ("admin: 127.0.0.1:1\n" + ROUTES, "127.0.0.1:1"),
+        ("admin: { listen: '127.0.0.1:${PORT}' }\n", "127.0.0.1:5"),
+        # Mistakes elsewhere.
+        (
+            "admin: 127.0.0.1:1\nlimts: 1\nroutes: { /a: { limit: 1/, upstream: '${NONE}' } }\n",
+            "127.0.0.1:1",
+        ),
+        ("admin: 127.0.0.1:1\ndomain: '${file:/does/not/exist}'\n", "127.0.0.1:1"),
+    ],
+)
+def test_the_admin_listener_is_found_in_what_cannot_be_used(
+    tmp_path: Path, text: str, address: str
+) -> None:
+    """A running gateway is asked even if its file is wrong, or refers to what only it can read."""
+    file = tmp_path / "g.yaml"
+    file.write_text(text)
+    found = load_admin(file, {"PORT": "5"})
+    assert str(found and found.listen) == address
+
+
+BAD_ADMINS = (
+    "admin: 9901\n" + ROUTES,
+    "admin: '${NONE}'\n" + ROUTES,
+    "admin: { listen: '${NONE}' }\n" + ROUTES,
+    "[",
+    "",
+)
+
+
+@pytest.mark.parametrize("text", BAD_ADMINS)
+def test_an_admin_listener_that_cannot_be_found(tmp_path: Path, text: str) -> None:
+    """It is a problem like any other, with its place."""
+    file = tmp_path / "g.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_admin(file, {})
+    assert str(caught.value.problems[0]).startswith(str(file))

@@ -34,7 +34,7 @@ PORT: Final = {"PORT": "8081", "AN_UNRELATED": "x"}
     ],
 )
 def test_a_port_from_a_variable_is_a_port(text: str, shown: str) -> None:
-    """It lacks a host; nothing is said of the colons and braces of the reference."""
+    """It lacks a host; the message does not mention the colons and braces of the reference."""
     (problem,) = said_of(text + THE_REST, PORT)
     assert problem.message == f"{shown} is a port without a host"
     assert problem.hint == f"for example 127.0.0.1:{shown}, or :{shown} for all interfaces"
@@ -119,7 +119,7 @@ HINTS: Final = [
 
 @pytest.mark.parametrize(("line", "hint"), HINTS)
 def test_a_route_in_other_words(line: str, hint: str) -> None:
-    """What is written here for it is said."""
+    """The hint is what to write here for it."""
     (problem,) = said_of(f"routes:\n  /a:\n    {UPSTREAM}\n    {line}\n")
     assert problem.hint == hint
 
@@ -143,7 +143,7 @@ def test_a_route_in_other_words(line: str, hint: str) -> None:
     ],
 )
 def test_a_file_in_other_words(text: str, hint: str) -> None:
-    """What is written here for it is said."""
+    """The hint is what to write here for it."""
     assert hint in [one.hint for one in said_of(text)]
 
 
@@ -157,7 +157,7 @@ def test_a_file_in_other_words(text: str, hint: str) -> None:
     ],
 )
 def test_the_name_of_a_form_as_a_body_is_warned_of(body: str, meant: str) -> None:
-    """`body: json` sends these four letters, which nobody wants."""
+    """`body: json` would send these four letters."""
     (warning,) = said_of(
         f"routes: {{/a: {{{UPSTREAM}, limit: 5/s, on_limit: {{body: {body}}}}}}}\n"
     )

@@ -31,7 +31,7 @@ def test_the_caret_stands_under_the_character() -> None:
 
 
 def test_nothing_that_a_terminal_would_obey_is_printed() -> None:
-    """Escape sequences in a file do not reach the terminal of who checks it."""
+    """Escape sequences in a file do not reach the terminal of the user who checks it."""
     problem = Problem("f", 1, 1, "\x1b[2J", "\x1b]0;x\x07", "\u202e", "\x9b31m")
 
     assert render([problem]).replace("\n", "").isprintable()

@@ -31,7 +31,7 @@ has the client's address.
 
 
 def test_every_part_is_explained() -> None:
-    """Who has to show what, and who is believed."""
+    """Which certificates are required, and which authorities are trusted."""
     lines = explain(check_text(TEXT.rpartition("\n-----\n")[0]).config)
     assert [line for line in SAID.splitlines() if line not in lines] == []
 

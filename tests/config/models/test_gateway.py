@@ -75,7 +75,7 @@ def test_a_limit_on_a_route_is_a_policy_of_its_name() -> None:
 
 
 def test_a_limit_on_a_route_comes_after_its_named_policies() -> None:
-    """Named policies and a limit of its own go together."""
+    """Named policies and the route's own limit apply together."""
     config = parse(
         """
         policies: {all: 100/s per all}
@@ -87,7 +87,7 @@ def test_a_limit_on_a_route_comes_after_its_named_policies() -> None:
 
 
 def test_defaults_fill_what_is_left_out_and_nothing_else() -> None:
-    """Each field of on_limit and timeouts is taken by itself; `off` is something said."""
+    """Each field of on_limit and timeouts is separate; `off` counts as set."""
     config = parse(
         """
         defaults:

@@ -63,7 +63,7 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
 
 
 def test_quoted_text_stays_text() -> None:
-    """Quotes say that it is text, variables or not."""
+    """Quotes mark text, with or without variables."""
     data, problems = _read("[\"12\", '12', \"${N}\", '${N}', ${N}]".replace(", ${N}]", "]"), N="5")
 
     assert (data, problems) == (["12", "12", "5", "5"], [])
@@ -181,7 +181,7 @@ def test_every_value_knows_its_place() -> None:
 @example(b"? - a\n  : b")
 @example(b"%YAML 9.9\n---\na: 1")
 def test_any_bytes_give_data_or_problems(content: bytes) -> None:
-    """Reading never raises, and never says nothing."""
+    """Reading never raises, and always returns data or problems."""
     root, problems = read("f", content, {}, _no_files, Secrets())
 
     assert root is not None or problems

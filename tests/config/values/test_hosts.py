@@ -91,7 +91,7 @@ def test_what_is_a_host_is_none(place: str, host: str) -> None:
     ],
 )
 def test_the_hint_is_what_to_write(host: str, said: str) -> None:
-    """Where it is known what is meant, it is said."""
+    """If the intended value is clear, the hint is that value."""
     assert said in hints(PLACES["upstream"].replace("HOST", host))
 
 

@@ -100,7 +100,7 @@ def test_no_password_from_elsewhere_is_shown(
 
 @given(passwords)
 def test_no_secret_is_shown_in_an_explanation(secret: str) -> None:
-    """A header that a route asks for may be a secret; `--explain` does not tell it."""
+    """A header that a route matches may be a secret; `--explain` does not show it."""
     text = 'routes:\n  /**: {upstream: "http://a:1", headers: {X-Token: "${file:token}"}}\n'
 
     shown = shown_by(lambda: check([Source("f", text.encode())], {}, lambda _: secret))

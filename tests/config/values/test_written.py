@@ -60,7 +60,7 @@ def test_a_hint_quotes_a_number_as_it_is_written(place: str, number: str) -> Non
 
 @pytest.mark.parametrize("number", ["1.10", "1e3", "0x1F"])
 def test_a_message_quotes_a_number_as_it_is_written(number: str) -> None:
-    """What is said to be found can be found in the file."""
+    """The value in the message can be found in the file."""
     assert f"the number {number} is not valid here" in said(f"log: {{level: {number}}}\n{ROUTES}")
 
 
@@ -194,7 +194,7 @@ def test_no_part_of_what_a_reference_holds_is_shown(
 
 @pytest.mark.parametrize("name", ["Authorization", "Cookie", "X-API-Key", "X-Auth-Token"])
 def test_credentials_that_are_written_out_are_not_explained(name: str) -> None:
-    """A field that lets somebody in is not shown, though it is no reference."""
+    """A field with credentials is not shown, even without a reference."""
     text = (
         f'routes: {{/**: {{upstream: "http://a", request_headers: {{set: {{{name}: abcdef}}}}}}}}\n'
     )
@@ -204,7 +204,7 @@ def test_credentials_that_are_written_out_are_not_explained(name: str) -> None:
 
 
 def test_credentials_are_not_in_the_line_that_a_problem_shows() -> None:
-    """Beside a mistake, what lets somebody in is blanked out; what is around it is not."""
+    """Next to a mistake, credentials are blanked out; the text around them is not."""
     text = (
         "routes: {/**: {upstream: 'http://a', request_headers: "
         "{set: {Authorization: Bearer abcdef, X-Auth-Token: 'abc def', X-V: 1.10}}}}\n"
@@ -232,7 +232,7 @@ def test_words_are_not_secrets() -> None:
 
 
 def test_words_are_not_masked_in_problems_of_others() -> None:
-    """A password masks what is said of its own value only."""
+    """A password is only masked in messages about its own value."""
     text = "store: redis://u:unknown@redis\nrouts: {}\n" + ROUTES
 
     assert "unknown key 'routs'" in said(text)

@@ -36,7 +36,7 @@ OFFERS = {
     ],
 )
 def test_the_best_of_what_is_on_offer(accept: str, chosen: str) -> None:
-    """By quality, which the most specific range says; among equals the usual."""
+    """By quality, from the most specific range; among equals the default."""
     assert preferred([accept], OFFERS, "json") == chosen
 
 

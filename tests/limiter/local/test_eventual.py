@@ -70,7 +70,7 @@ def test_what_passed_is_reported_in_one_batch() -> None:
 
 
 def test_what_others_let_through_is_heard() -> None:
-    """Who has reported knows what is left for all, and lets no more through."""
+    """A gateway that has reported knows the remainder of all, and admits no more."""
 
     async def told() -> None:
         gateways = Gateways(rule(TEN, OFTEN), number=2)
@@ -88,7 +88,7 @@ def test_what_others_let_through_is_heard() -> None:
 
 
 def test_what_was_too_much_is_missing_afterwards() -> None:
-    """Two gateways that have not heard of each other let too much through, and then too little."""
+    """Two gateways without each other's reports admit too many, and then too few."""
 
     async def told() -> None:
         bucket = Limit(10, SECOND_US, 10, scope="p/ip")
@@ -106,7 +106,7 @@ def test_what_was_too_much_is_missing_afterwards() -> None:
 
 
 def test_without_its_store_each_gateway_keeps_the_limit_by_itself() -> None:
-    """Fail-permissive: nobody is refused for it, and nobody waits."""
+    """Fail-permissive: no request is refused or waits because of it."""
 
     async def told() -> None:
         gateways = Gateways(rule(TEN, OFTEN), number=2)
@@ -124,7 +124,7 @@ def test_without_its_store_each_gateway_keeps_the_limit_by_itself() -> None:
 
 
 def test_what_a_strict_limit_refuses_is_not_reported() -> None:
-    """All limits of a request are spent or none, whoever decides on them."""
+    """All limits of a request are spent or none, whichever side decides on them."""
 
     async def told() -> None:
         strict = Limit(3, HOUR_US, 3, scope="strict/ip")
@@ -177,7 +177,7 @@ def test_memory_is_bounded() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(("count", "period_us"), [(100, SECOND_US), (50, 5 * SECOND_US)])
 def test_under_load_the_limit_is_reached(algorithm: str, count: int, period_us: int) -> None:
-    """One gateway alone lets through at least 95 % of what strict would, and hardly more."""
+    """One gateway alone admits at least 95 % of what strict would, and hardly more."""
     burst = count // 4 if algorithm in ("token_bucket", "paced_history") else count
     limit = Limit(count, period_us, burst, algorithm, scope="p/ip")
 
@@ -245,7 +245,7 @@ def test_what_was_heard_ends_with_the_limit(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ["token_bucket", "sliding_window_log", "fixed_window"])
 @pytest.mark.parametrize("phase_s", [0.5, 3.2])
 def test_who_obeys_is_told_what_the_store_knows(algorithm: str, phase_s: float) -> None:
-    """Of a key that another gateway has used up: when it passes, as strict would say it."""
+    """For a key that another gateway has used up: when it passes, as in strict."""
     limit = Limit(2, 4 * SECOND_US, 2, algorithm, scope="p/ip")
 
     async def told() -> None:
@@ -282,7 +282,7 @@ def test_who_obeys_is_told_what_the_store_knows(algorithm: str, phase_s: float) 
 def test_who_comes_back_when_told_passes(
     algorithm: str, count: int, period_us: int, steps: list[tuple[int, int, int]]
 ) -> None:
-    """Never too early: what was said last to a request that is asked again and again is kept."""
+    """Never too early: the last retry time stays valid for a request that is repeated."""
     limit = Limit(count, period_us, count, algorithm, scope="p/ip")
 
     async def told() -> None:
@@ -308,7 +308,7 @@ def test_who_comes_back_when_told_passes(
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("count", [1, 5])
 def test_both_are_spent_and_whoever_obeys_passes(algorithm: str, count: int) -> None:
-    """What a gateway has not yet heard of is allowed for: nobody is told to come back too early."""
+    """Unreported admissions are allowed for: no retry time is too early."""
     limit = Limit(count, 4 * SECOND_US, count, algorithm, scope="p/ip")
 
     async def told(phase_s: float, gateway: int) -> None:
@@ -395,7 +395,7 @@ def test_whoever_obeys_passes_whatever_has_not_been_heard(
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_once_all_has_been_heard_that_is_what_is_told(algorithm: str) -> None:
-    """Who is refused again, after reports have been made, hears what the store knows."""
+    """A client that is refused after the reports gets the store's time."""
     limit = Limit(5, 40 * SECOND_US, 5, algorithm, scope="p/ip")
 
     async def told() -> None:
@@ -416,7 +416,7 @@ def test_once_all_has_been_heard_that_is_what_is_told(algorithm: str) -> None:
 
 
 def test_a_cost_above_the_burst_never_passes() -> None:
-    """Whatever was heard, and whatever is asked."""
+    """With any answer of the store, and in any order of calls."""
 
     async def told() -> None:
         gateways = Gateways(rule(TEN, OFTEN))

@@ -37,7 +37,7 @@ async def _warm_up(gateways: Gateways, gateway: int = 0) -> None:
 
 
 def test_tokens_are_spent_without_asking_the_store() -> None:
-    """After the first requests the answer is there at once, and the store hears of leases only."""
+    """After the first requests, decisions are immediate, and the store only grants leases."""
 
     async def told() -> None:
         gateways = Gateways(rule(HUNDRED, TENTH))
@@ -54,7 +54,7 @@ def test_tokens_are_spent_without_asking_the_store() -> None:
 
 
 def test_what_is_left_is_returned_when_its_time_is_over() -> None:
-    """Nobody has to wait for what an idle gateway holds; only what was spent is missing."""
+    """No request waits for tokens of an idle gateway; only spent tokens are missing."""
 
     async def told() -> None:
         log = Limit(100, HOUR_US, 100, "sliding_window_log", scope="p/ip")
@@ -120,7 +120,7 @@ def test_a_refusal_of_the_store_is_remembered() -> None:
 
 
 def test_a_refusal_is_told_as_the_store_said_it() -> None:
-    """However short a refusal is believed, nobody is told to come back before it would pass."""
+    """However briefly a refusal is reused, no retry time is too early."""
 
     async def told() -> None:
         three = Limit(3, 60 * SECOND_US, 3, scope="p/ip")
@@ -160,7 +160,7 @@ def test_a_refusal_says_nothing_of_a_request_that_costs_more() -> None:
 
 
 def test_a_refusal_says_nothing_of_a_request_that_would_wait_longer() -> None:
-    """Who would not wait is refused, and who would is asked for."""
+    """A request that would not wait is refused, and for one that would, the store is asked."""
 
     async def told() -> None:
         queued = Limit(1, SECOND_US, 1, max_wait_us=10 * SECOND_US, scope="p/ip")
@@ -194,7 +194,7 @@ def test_who_looks_is_told_of_what_is_held_here_too() -> None:
 
 
 def test_a_request_of_several_limits_spends_all_or_none() -> None:
-    """What a leased limit let through is put back if a strict one refuses, lease and all."""
+    """Tokens of a leased limit are put back if a strict one refuses, including the lease."""
 
     async def told() -> None:
         strict = Limit(5, HOUR_US, 5, scope="strict/ip")
@@ -264,7 +264,7 @@ def test_without_its_store_a_gateway_spends_its_lease_and_then_its_share() -> No
 
 
 def test_a_lease_of_a_fixed_window_ends_with_it() -> None:
-    """What one window gave is not spent in the next: each lets through its limit, no more."""
+    """Tokens of one window are not spent in the next: each admits its limit, no more."""
 
     async def told() -> None:
         window = Limit(20, SECOND_US, 20, "fixed_window", scope="p/ip")
@@ -288,7 +288,7 @@ def test_a_lease_of_a_log_is_small() -> None:
 
 
 def test_a_refusal_lists_its_limits_in_the_order_of_the_policy() -> None:
-    """Whoever refused, and whoever was asked: those that are known, in one order."""
+    """Whichever limit refused or was asked: the known ones, in one order."""
 
     async def told() -> None:
         limits = [
@@ -409,7 +409,7 @@ def test_the_bound_holds_in_every_window(
 
 @pytest.mark.parametrize("algorithm", ["token_bucket", "sliding_window_log", "fixed_window"])
 def test_under_load_nothing_of_the_limit_is_lost(algorithm: str) -> None:
-    """One gateway alone lets through at least 98 % of what strict would."""
+    """One gateway alone admits at least 98 % of what strict would."""
     limit = Limit(200, SECOND_US, 200, algorithm, scope="p/ip")
 
     async def passed(terms: Leased | None) -> int:
@@ -436,7 +436,7 @@ def test_under_load_nothing_of_the_limit_is_lost(algorithm: str) -> None:
 def test_one_gateway_refuses_nobody_whom_the_limit_would_allow(
     algorithm: str, count: int, size: int, steps: list[tuple[int, bool, float]]
 ) -> None:
-    """Its own refills take nothing away: what is held, or under way, is there to be spent."""
+    """Its own refills take nothing away: held tokens, and those on their way, can be spent."""
     limit = Limit(count, HOUR_US, count, algorithm, scope="p/ip")
     terms = Leased(size, 0, 10 * SECOND_US)
     strict = Limit(100, HOUR_US, 100, scope="strict/ip")

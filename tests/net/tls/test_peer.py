@@ -26,7 +26,7 @@ def test_the_last_part_comes_first() -> None:
 
 
 def test_alternative_names_and_fingerprint() -> None:
-    """All that `ssl` tells of a certificate becomes text."""
+    """Everything that `ssl` returns about a certificate becomes text."""
     decoded = {
         "subject": ((("commonName", "a"),),),
         "subjectAltName": (("DNS", "a.test"), ("IP Address", "192.0.2.1"), ("URI", "spiffe://a/b")),
@@ -41,7 +41,7 @@ def test_alternative_names_and_fingerprint() -> None:
 def test_different_names_are_different_texts(
     one: list[list[tuple[str, str]]], other: list[list[tuple[str, str]]]
 ) -> None:
-    """Nobody becomes somebody else by escapes, and all of it may stand in a header field."""
+    """Escapes cannot make two names equal, and every text is valid in a header field."""
     texts = [distinguished_name(tuple(tuple(part) for part in name)) for name in (one, other)]
     assert (texts[0] == texts[1]) == (one == other)
     assert all(text.isascii() and text.isprintable() for text in texts)

@@ -25,7 +25,7 @@ async def _server(pair: Issued) -> ServerTls:
 async def test_changes_are_seen_without_being_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each user by itself; a change that will not do is told once, and the next one is tried."""
+    """Each user separately; a bad change is logged once, and the next one is tried."""
     caplog.set_level(logging.INFO)
     authority = Authority(tmp_path)
     pairs = [authority.issue("a"), authority.issue("b")]
@@ -82,7 +82,7 @@ async def test_a_file_that_is_gone_for_a_moment(
 
 
 async def test_nothing_to_look_at() -> None:
-    """An upstream that is verified by the system's authorities has no files of its own."""
+    """An upstream that is verified by the system's authorities has no files."""
     renewal = Renewal([UpstreamTls(None, None)], lambda: None)
     renewal.start()
     assert not renewal.is_running

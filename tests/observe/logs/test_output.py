@@ -83,7 +83,7 @@ def test_a_turn_of_many_lines_is_written_in_between() -> None:
 
 
 def test_file_is_made_and_appended_to(tmp_path: Path) -> None:
-    """A new file is not readable by everybody; an old one is never cut."""
+    """A new file is not readable by others; an existing one is never truncated."""
     path = tmp_path / "access.log"
     for text in (b"one\n", b"two\n"):
         output = open_output(str(path), LogMetrics())
@@ -100,7 +100,7 @@ def test_directory_that_is_missing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_rotation_loses_nothing(tmp_path: Path) -> None:
-    """Lines go to the renamed file until told to reopen, then to the new one."""
+    """Lines go to the renamed file until the reopen, then to the new one."""
     path = tmp_path / "access.log"
     output = open_output(str(path), LogMetrics())
     output.write(b"1\n")
@@ -114,7 +114,7 @@ def test_rotation_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_rotation_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    """When the path cannot be opened any more, that is said and lines go on as before."""
+    """If the path cannot be opened, that is logged and lines continue as before."""
     folder = tmp_path / "logs"
     folder.mkdir()
     output = open_output(str(folder / "access.log"), LogMetrics())

@@ -159,7 +159,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
 
 
 def test_counters_of_a_name_are_one_object() -> None:
-    """Who asks for a name again goes on counting."""
+    """A second request for a name continues the same counts."""
     metrics = GatewayMetrics()
     assert metrics.route("a") is metrics.route("a")
     assert metrics.policy("a") is metrics.policy("a")
@@ -263,7 +263,7 @@ def test_no_piece_of_a_scrape_is_long(are_in_use: bool) -> None:
 
 
 def test_what_never_counted_takes_next_to_no_room() -> None:
-    """A route, a policy and an upstream that nobody asked for are what an alert needs at zero."""
+    """A route, a policy and an upstream without requests are present at zero, for alerts."""
     metrics = GatewayMetrics()
     empty = len(render(metrics))
     name = ""
@@ -281,7 +281,7 @@ def test_what_never_counted_takes_next_to_no_room() -> None:
 
 
 def test_what_never_counted_is_not_told_to_others() -> None:
-    """Of several processes, each tells what it counted: a route without requests is not sent."""
+    """Each of several processes sends its own counts: a route without requests is not sent."""
     metrics = _of_many(100, are_in_use=False)
     metrics.route("/r").answered(200, 5)
     told = list(pieces(metrics))
@@ -346,7 +346,7 @@ def test_every_reason_of_a_store_error_is_documented() -> None:
 
 
 def test_every_kind_of_a_client_error_is_known_and_documented() -> None:
-    """`CLIENT_ERRORS` is what the code says, and what docs/logs.md explains."""
+    """`CLIENT_ERRORS` matches the code and docs/logs.md."""
     kinds = {"syntax", "header_timeout", "send_timeout"}
     for _, named in _calls("BadRequestError"):
         kinds |= {kind for name, kind in named.items() if name == "kind" and isinstance(kind, str)}
@@ -395,6 +395,8 @@ def counted(seed: int) -> GatewayMetrics:
     store.messages["ACCEPTED", "sent"] = seed
     metrics.connections, metrics.clients_left, metrics.log.lines_dropped = seed, seed, seed
     metrics.client_errors["framing"] += seed
+    metrics.config_reloads["failed"] += seed
+    metrics.is_last_reload_applied = seed != 2
     metrics.memory["p"] = memory = MemoryMetrics()
     memory.keys, memory.evicted, memory.overflowed, memory.refused = seed, 2, 3 * seed, 4
     return metrics
@@ -402,6 +404,7 @@ def counted(seed: int) -> GatewayMetrics:
 
 NO_SUMS = (
     "_ready",
+    "_successful",
     "_breaker",
     "_healthy",
     "_ejected",
@@ -410,7 +413,17 @@ NO_SUMS = (
     "_info",
     "_workers",
 )
-GAUGES = ("waiting", "keys", "connections", "ready", "breaker", "gateways", "healthy", "ejected")
+GAUGES = (
+    "successful",
+    "waiting",
+    "keys",
+    "connections",
+    "ready",
+    "breaker",
+    "gateways",
+    "healthy",
+    "ejected",
+)
 
 
 def test_what_several_processes_counted_is_one_sum() -> None:
@@ -425,6 +438,7 @@ def test_what_several_processes_counted_is_one_sum() -> None:
         if not name[0].endswith(NO_SUMS):
             expected = sum(part.get(name, 0) for part in parts)
             assert summed[name] == pytest.approx(expected), name
+    assert summed[key("sluice_config_last_reload_successful")] == 0
     assert summed[key("sluice_store_ready", store="main")] == 0
     assert summed[key("sluice_store_breaker", store="main", state="open")] == 1
     assert summed[key("sluice_store_gateways", store="main")] == 3

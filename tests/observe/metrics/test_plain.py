@@ -90,7 +90,7 @@ def lines(scrape: bytes) -> list[bytes]:
 
 @given(seed=st.integers(0, 2**32))
 def test_of_one_process_nothing_is_lost(seed: int) -> None:
-    """What it tells comes out as what it shows."""
+    """What it sends is received as it is shown."""
     assert lines(summed([counted(seed)])) == lines(render(counted(seed)))
 
 

@@ -15,7 +15,7 @@ from gateway.observe.metrics.table import TABLE
 
 PAGE: Final = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
 
-OWN: Final = {"started_us", "version", "workers"}
+OWN: Final = {"config_applied_us", "started_us", "version", "workers"}
 """What each process has for itself."""
 
 CHILDREN: Final = {"log", "memory", "policies", "routes", "stores", "targets", "upstreams"}

@@ -30,7 +30,7 @@ def _full(*clients: _Client) -> Admission:
 
 
 def test_the_longest_idle_goes_first_and_then_the_slowest_head() -> None:
-    """Each newcomer is let in for one of them, until nobody is left."""
+    """Each new client replaces one of them, until none is left."""
     late, early = _Client(rank=1, due=9), _Client(rank=1, due=5)
     slow, slower = _Client(rank=2, due=4), _Client(rank=2, due=3)
     clients = {late, slow, _Client(), early, slower}
@@ -66,7 +66,7 @@ def test_a_flood_is_refused_without_a_look_at_everybody() -> None:
 
 
 def test_an_address_has_its_own_limit() -> None:
-    """Others are let in all the same; who leaves frees a place; proxies are not counted."""
+    """Other addresses connect all the same; a leaving client frees a place; proxies are exempt."""
     admission = Admission(set(), 100, 2)
     first, second, proxy = _Client("a"), _Client("a"), _Client("a")
     proxy.is_trusted = True

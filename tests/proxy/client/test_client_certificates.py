@@ -67,7 +67,7 @@ def values(request: bytes, name: bytes) -> list[bytes]:
 async def test_who_gets_in_where_certificates_are_required(
     tmp_path: Path, authority: Authority, stranger: Authority, shown: Issued
 ) -> None:
-    """Who has one of the authority; nobody without one, nor with one of another."""
+    """Only a client with a certificate of the authority; none without one, or of another."""
     async with (
         answering(OK) as upstream,
         running(tmp_path, upstream, listen=listen(authority, shown, "required")) as run,
@@ -89,7 +89,7 @@ async def test_who_gets_in_where_certificates_are_required(
 async def test_clients_certificates_that_lack_extensions(
     tmp_path: Path, authority: Authority, shown: Issued, is_complete: bool, strict: bool
 ) -> None:
-    """They will do on every Python, unless it is to be strict."""
+    """They are accepted by every Python, unless verification is strict."""
     private = Authority(tmp_path / "private", is_complete=is_complete)
     where = listen(private, shown, "required", client_strict=strict)
     context = authority.client_context(alice(private))
@@ -103,7 +103,7 @@ async def test_clients_certificates_that_lack_extensions(
 async def test_who_gets_in_where_certificates_are_optional(
     tmp_path: Path, authority: Authority, stranger: Authority, shown: Issued
 ) -> None:
-    """Who has none, too; but nobody with one that is not valid."""
+    """A client without one, too; but none with an invalid one."""
     where = listen(authority, shown, "optional", client_headers=HEADERS)
     async with answering(OK) as upstream, running(tmp_path, upstream, listen=where) as run:
         for pair in (alice(authority), None):
@@ -116,7 +116,7 @@ async def test_who_gets_in_where_certificates_are_optional(
 async def test_limits_count_by_certificate(
     tmp_path: Path, authority: Authority, shown: Issued
 ) -> None:
-    """By subject, which a renewed certificate keeps; who has none has no part in it."""
+    """By subject, which a renewed certificate keeps; clients without one are not counted."""
     where = listen(authority, shown, "optional")
     route = {"limit": "1/h per client_cert", "if_missing": "skip"}
     pairs = [alice(authority), alice(authority), authority.issue("bob"), None, None]
@@ -170,7 +170,7 @@ async def test_limits_count_by_other_details(
 async def test_upstreams_are_told_who_it_is(
     tmp_path: Path, authority: Authority, shown: Issued
 ) -> None:
-    """In fields whose word is the gateway's: what clients say there is removed, however spelt."""
+    """In the gateway's fields: the same fields from clients are removed, in any spelling."""
     where = [
         listen(authority, shown, "required", client_headers=HEADERS),
         {"address": "127.0.0.1:0"},
@@ -200,7 +200,7 @@ async def test_upstreams_are_told_who_it_is(
 
 @pytest.mark.parametrize("trusted", [[], ["127.0.0.0/8"]], ids=["client", "trusted-proxy"])
 async def test_what_others_say_of_certificates(tmp_path: Path, trusted: list[str]) -> None:
-    """It is a proxy's to say (RFC 9440, section 4), and no client's, however it is spelt."""
+    """A proxy may send them (RFC 9440, section 4), and no client, in any spelling."""
     said = ("Client-Cert: :MIIB:", "client-cert-chain: :MIIC:", "X-Forwarded-Client-Cert: By=me")
     async with (
         answering(OK) as upstream,

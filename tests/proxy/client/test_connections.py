@@ -59,7 +59,7 @@ async def test_the_longest_idle_makes_room(tmp_path: Path) -> None:
 
 
 async def test_whoever_is_busy_stays(tmp_path: Path) -> None:
-    """Where all are being served a newcomer is told 503; one that ends makes its place free."""
+    """If all are being served, a new client gets 503; one that ends makes room."""
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -93,7 +93,7 @@ async def test_whoever_is_busy_stays(tmp_path: Path) -> None:
 
 
 async def test_who_never_finishes_a_head_keeps_nobody_out(tmp_path: Path) -> None:
-    """After a second of it the slowest head makes room, and before that nobody does."""
+    """After a second the slowest head makes room, and before that none does."""
     async with (
         answering(OK) as upstream,
         running(
@@ -116,7 +116,7 @@ async def test_who_never_finishes_a_head_keeps_nobody_out(tmp_path: Path) -> Non
 
 
 async def test_an_address_has_so_many_connections(tmp_path: Path) -> None:
-    """One more is told 503 and closed; the others go on, and a place that is left is free."""
+    """One more gets 503 and is closed; the others continue, and a freed place can be used."""
     async with (
         answering(OK) as upstream,
         running(
@@ -150,7 +150,7 @@ async def test_a_trusted_proxy_speaks_for_many(tmp_path: Path) -> None:
 
 
 async def test_a_request_that_came_with_its_connection_reads_why(tmp_path: Path) -> None:
-    """The refusal is there to be read, though the request was sent before and nobody read it."""
+    """The client can read the refusal of a request that it had already sent."""
     server = {**LONG, "max_connections_per_ip": 1}
     async with (
         answering(OK) as upstream,
@@ -193,17 +193,17 @@ async def test_a_body_that_trickles_for_ever(tmp_path: Path, is_chunked: bool) -
 
 
 async def test_an_upload_is_not_to_blame_for_its_upstream(tmp_path: Path) -> None:
-    """While the upstream does not take it, the time of its rate stands still."""
+    """While the upstream does not read it, the time of its rate does not count."""
     size = 8_000_000
 
     async def script(peer: Peer) -> None:
         head = await peer.head()
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.5)
         await peer.reader.readexactly(size)
         upstream.requests.append(head)
         await peer.send(OK)
 
-    server = {"body_timeout": "200ms", "min_rate": "100MiB/s"}
+    server = {"body_timeout": "1s", "min_rate": "100MiB/s"}
     async with (
         ScriptedUpstream(script) as upstream,
         running(tmp_path, upstream, server=server) as run,
@@ -215,7 +215,7 @@ async def test_an_upload_is_not_to_blame_for_its_upstream(tmp_path: Path) -> Non
 
 async def test_a_reader_that_takes_a_little_for_ever(tmp_path: Path) -> None:
     """It is cut off, though there is progress in each `body_timeout`; a steady one is not."""
-    server = {"body_timeout": "300ms", "min_rate": "100kB/s"}
+    server = {"body_timeout": "1s", "min_rate": "30kB/s"}
     async with answering(LARGE) as upstream, running(tmp_path, upstream, server=server) as run:
         slow, steady = [await run.client(receive_buffer=4096) for _ in range(2)]
         for client in (slow, steady):
@@ -224,7 +224,7 @@ async def test_a_reader_that_takes_a_little_for_ever(tmp_path: Path) -> None:
         while not is_cut.done():
             await slow.reader.read(100)
             await steady.reader.read(16_384)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.01)
         await is_cut
         slow.close()
         (left,) = run.gateway._proxy._clients
@@ -234,13 +234,13 @@ async def test_a_reader_that_takes_a_little_for_ever(tmp_path: Path) -> None:
 
 async def test_a_reader_of_little_is_seen_to_read(tmp_path: Path) -> None:
     """Less than a buffer in each `body_timeout` is progress, as long as it is above the rate."""
-    server = {"body_timeout": "200ms", "min_rate": "1B/s"}
+    server = {"body_timeout": "1s", "min_rate": "1B/s"}
     async with answering(LARGE) as upstream, running(tmp_path, upstream, server=server) as run:
         client = await run.client(receive_buffer=4096)
         client.send(get())
         taken = 0
-        for _ in range(40):
-            taken += len(await client.reader.read(2048))
+        for _ in range(100):
+            taken += len(await client.reader.read(1024))
             await asyncio.sleep(0.03)
         assert taken < 200_000
         assert run.gateway.metrics.connections == 1

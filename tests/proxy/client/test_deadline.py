@@ -124,7 +124,7 @@ def test_a_reader_that_gets_on_has_more_time(counts: Counts) -> None:
 
 
 def test_one_that_lingers_has_time_as_long_as_it_reads(counts: Counts) -> None:
-    """Then it is reset; nobody counts that."""
+    """Then it is reset, and not counted."""
     deadline, client = ClientDeadline(TIMES, counts), TimedOut(9)
     deadline.read_and_leave(100, client.transport)
     client.transport.size = 8
@@ -135,7 +135,7 @@ def test_one_that_lingers_has_time_as_long_as_it_reads(counts: Counts) -> None:
 
 
 def test_others_are_called(counts: Counts) -> None:
-    """A body and a tunnel say themselves what happens."""
+    """A body and a tunnel define what happens."""
     called: list[str] = []
     deadline = ClientDeadline(TIMES, counts)
     deadline.send_body(100, lambda: called.append("body"), 0, 0)

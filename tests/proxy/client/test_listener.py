@@ -48,7 +48,7 @@ def values(request: bytes, name: bytes) -> list[bytes]:
 async def test_the_address_in_the_header_is_the_clients(
     tmp_path: Path, header: bytes, peer: bytes
 ) -> None:
-    """The upstream is told of it; requests follow at once, or in the midst of a packet."""
+    """The upstream receives it; requests follow immediately, or within the same packet."""
     async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen()) as run:
         client = await run.client()
         assert (await client.ask(header + get())).status == 200
@@ -62,7 +62,7 @@ async def test_the_address_in_the_header_is_the_clients(
 
 
 async def test_limits_count_the_address_in_the_header(tmp_path: Path) -> None:
-    """Each client behind the balancer has a limit of its own."""
+    """Each client behind the balancer has its own limit."""
     async with (
         answering(OK) as upstream,
         running(tmp_path, upstream, listen=listen(), route={"limit": "1/h"}) as run,
@@ -75,7 +75,7 @@ async def test_limits_count_the_address_in_the_header(tmp_path: Path) -> None:
 
 
 async def test_who_is_trusted_is_judged_by_the_new_address(tmp_path: Path) -> None:
-    """`X-Forwarded-For` is believed of a client that is a proxy, not of who brings it."""
+    """`X-Forwarded-For` is trusted from a client that is a proxy, not from the peer."""
     trusted: dict[str, Any] = {"trusted_proxies": ["203.0.113.7"]}
     async with (
         answering(OK) as upstream,
@@ -110,10 +110,10 @@ async def test_what_is_no_header_ends_the_connection(tmp_path: Path, data: bytes
 
 
 async def test_slow_headers_end(tmp_path: Path) -> None:
-    """Who sends none, or half of one, is disconnected after `header_timeout`."""
+    """A peer that sends none, or half of one, is disconnected after `header_timeout`."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, listen=listen(), server={"header_timeout": "200ms"}) as run,
+        running(tmp_path, upstream, listen=listen(), server={"header_timeout": "500ms"}) as run,
     ):
         clients = [await run.client() for _ in range(2)]
         clients[1].send(b"PROXY TCP4 ")
@@ -177,7 +177,7 @@ async def test_what_https_would_refuse_is_not_sent_there(
 
 
 async def test_others_cannot_choose_their_address(tmp_path: Path) -> None:
-    """A header from somebody who is not trusted is no request; plain requests of his are served."""
+    """A header from an untrusted peer is not a request; plain requests of it are served."""
     only = {"address": "127.0.0.1:0", "proxy_protocol": "192.0.2.0/24"}
     async with answering(OK) as upstream, running(tmp_path, upstream, listen=only) as run:
         assert (await run.ask(b"PROXY TCP4 203.0.113.7 192.0.2.9 1 2\r\n" + get())).status == 400
@@ -227,7 +227,7 @@ async def test_a_unix_socket(tmp_path: Path) -> None:
 
 
 async def test_a_unix_socket_with_headers(tmp_path: Path) -> None:
-    """Whoever may connect is a proxy, where it is said so."""
+    """Every peer that may connect is a proxy, if so configured."""
     path = tmp_path / "s.sock"
     where = {"address": f"unix:{path}", "proxy_protocol": True}
     async with answering(OK) as upstream, running(tmp_path, upstream, listen=where) as run:
@@ -237,7 +237,7 @@ async def test_a_unix_socket_with_headers(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
-    """By a gateway that was killed, say; one that somebody listens on is left alone."""
+    """For example by a gateway that was killed; one that another process listens on is kept."""
     path = tmp_path / "s.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
@@ -276,7 +276,7 @@ async def test_a_socket_that_cannot_be_had(tmp_path: Path, name: str, words: str
 
 
 async def test_the_file_of_another_is_not_removed(tmp_path: Path) -> None:
-    """A stop leaves a socket alone that a successor has made meanwhile."""
+    """On stopping, a socket that a successor has created meanwhile is kept."""
     path = tmp_path / "s.sock"
     where = {"listen": f"unix:{path}"}
     async with answering(OK) as upstream, running(tmp_path, upstream, **where):

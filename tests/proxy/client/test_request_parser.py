@@ -81,7 +81,7 @@ def test_a_head_behind_others_is_read_as_if_it_were_the_first(heads: list[bytes]
 
 @given(beginning=sent, data=sent)
 def test_a_beginning_of_a_head_leaves_nothing(beginning: bytes, data: bytes) -> None:
-    """What was wrong with one that was cut off says nothing of the next head."""
+    """A mistake in an aborted head does not affect the next one."""
     head = head_of(data)
     if not head:
         return

@@ -123,7 +123,7 @@ async def test_a_request_that_comes_with_its_body_is_whole() -> None:
 
 
 async def test_a_full_body_stops_the_client_until_it_is_taken() -> None:
-    """Aiohttp's stream says when; its end alone tells the transport nothing."""
+    """The stream of aiohttp signals when; its end alone does not resume the transport."""
     transport, flow = Recorded(), ReadFlow()
     flow.start(transport)
     reader = new_reader(flow)
@@ -158,7 +158,7 @@ async def test_two_reasons_to_stop_a_client_are_both_to_be_over() -> None:
 
 
 async def test_what_lies_behind_a_request_is_bounded() -> None:
-    """The client goes on once half of it is served."""
+    """Reading resumes once half of it is served."""
     transport, flow = Recorded(), ReadFlow()
     flow.start(transport)
     reader = new_reader(flow)
@@ -173,7 +173,7 @@ async def test_what_lies_behind_a_request_is_bounded() -> None:
 
 
 async def test_a_lost_connection_ends_its_streams() -> None:
-    """Who waits for a body that cannot come any more is told."""
+    """A reader of a body that can no longer arrive gets an error."""
     flow = ReadFlow()
     flow.start(Recorded())
     reader = new_reader(flow)

@@ -21,7 +21,7 @@ PATIENCE = ClientTimeouts(head=1, body=60, idle=1, linger=1, rate=50)
     ],
 )
 def test_each_byte_of_a_body_brings_its_time(size: int, waited_s: float, within_s: float) -> None:
-    """Never more than between two pieces, and less for whoever has used its time up."""
+    """Never more than between two pieces, and less for a client that has used up its time."""
     assert PATIENCE.for_body(size, waited_s) == pytest.approx(within_s)
 
 

@@ -104,7 +104,7 @@ def test_heads_that_say_nothing_certain(block: bytes) -> None:
 
 @given(st.lists(st.tuples(NAMES, WORDS), max_size=12), st.lists(TOKENS, max_size=3))
 def test_what_is_left_of_an_answers_head(headers: list[Header], named: list[bytes]) -> None:
-    """Exactly the lines that are end to end, in order, whatever stands beside them."""
+    """Exactly the end-to-end lines, in order, whatever other lines there are."""
     framing = (b"content-length", b"transfer-encoding", b"connection")
     sent = [(n, v.strip(b" \t")) for n, v in headers if n.lower() not in framing]
     sent.append((b"Connection", b", ".join(named)))
@@ -130,7 +130,7 @@ def test_what_is_left_of_an_answers_head(headers: list[Header], named: list[byte
     ],
 )
 def test_what_may_not_be_a_trailer(name: bytes) -> None:
-    """It is left out, whatever stands beside it."""
+    """It is left out, whatever other lines there are."""
     section = b"\r\nX: 1\r\n%b: y\r\nX: 2" % name
     assert trailer_lines(section) == b"X: 1\r\nX: 2\r\n"
 

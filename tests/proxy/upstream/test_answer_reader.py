@@ -107,7 +107,7 @@ WHOLE = {
 
 @pytest.mark.parametrize(("data", "body", "length"), WHOLE.values(), ids=WHOLE)
 def test_whole_answers(data: bytes, body: bytes, length: int | None) -> None:
-    """An answer whose end is marked is complete at its end, and the connection goes on."""
+    """An answer with a marked end is complete there, and the connection persists."""
     found = read(data)
     assert found.error is None
     assert found.reader.head.status_line.startswith(b"HTTP/1.1 %d " % found.reader.status)
@@ -120,7 +120,7 @@ def test_whole_answers(data: bytes, body: bytes, length: int | None) -> None:
 
 @pytest.mark.parametrize("data", [data for data, _, _ in WHOLE.values()], ids=WHOLE)
 def test_whatever_follows_a_whole_answer_ends_the_connection(data: bytes) -> None:
-    """Be it nonsense, an answer, or the mere beginning of one: it becomes nobody's answer."""
+    """Nonsense, an answer, or the beginning of one: it never becomes another request's answer."""
     wanted = read(data)
     for extra in (b"EXTRA", b"H", OK + b"X-Swallow: ", OK + b"Content-Length: 0\r\n\r\n", b"\x00"):
         found = read(data + extra)
@@ -255,7 +255,7 @@ def test_a_body_that_ends_with_the_connection(version: bytes) -> None:
     ],
 )
 def test_whether_the_connection_goes_on(line: bytes, keeps_alive: bool) -> None:
-    """As version and `Connection` say (RFC 9112, section 9.3)."""
+    """By version and `Connection` (RFC 9112, section 9.3)."""
     found = read(line + b"Content-Length: 1\r\n\r\nx")
     assert (found.body, found.reader.keeps_alive) == (b"x", keeps_alive)
 
@@ -284,7 +284,7 @@ def test_fields_of_one_connection_stay_behind() -> None:
 
 
 def test_interim_answers_come_before_the_final_one() -> None:
-    """Each is told with its own fields; none of them leaks into the final answer."""
+    """Each is reported with its own fields; none of them leaks into the final answer."""
     hint = b"HTTP/1.1 103 Early Hints\r\nLink: </%d>\r\n\r\n"
     found = read(
         hint % 1 + b"HTTP/1.1 100 Continue\r\n\r\n" + hint % 2 + OK + b"Content-Length: 1\r\n\r\nx"
@@ -352,7 +352,7 @@ TRAILERS = OK + b"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n1\r\nx\r\n
 
 
 def test_trailers_stay_behind_the_body() -> None:
-    """They are told apart from the head, and so is their announcement."""
+    """They are distinguished from the head, and so is their announcement."""
     found = read(TRAILERS + b"X-Sum: 1\r\nX-Sum: 2\r\n\r\n")
     assert (found.body, found.reader.is_complete, found.reader.keeps_alive) == (b"x", True, True)
     assert found.reader.trailers == b"\r\nX-Sum: 1\r\nX-Sum: 2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +25,13 @@ class Patient:
 
     Attributes:
         answer: to a check; empty closes the connection, None says nothing.
+        begun: called as each check comes.
         checks: heads of all checks.
     """
 
     def __init__(self, answer: bytes | None = OK) -> None:
         self.answer = answer
+        self.begun: Callable[[], object] = lambda: None
         self.checks: list[bytes] = []
         self.server = ScriptedUpstream(self._script)
 
@@ -38,6 +40,7 @@ class Patient:
             if not head.startswith(b"GET /well"):
                 await peer.send(OK)
                 continue
+            self.begun()
             self.checks.append(head)
             if self.answer is None:
                 await peer.at_end()
@@ -74,7 +77,7 @@ def checks(run: Running) -> int:
 
 
 async def test_a_check_says_what_is_configured(tmp_path: Path) -> None:
-    """Path, host and fields; over a connection of its own, which ends with it."""
+    """Path, host and fields; over a separate connection, which is closed afterwards."""
     patient = Patient()
     health = {**QUICK, "path": "/well?deep=1", "host": "app.internal", "headers": {"X-Key": "a b"}}
     async with checked(tmp_path, patient, health=health):
@@ -142,22 +145,29 @@ async def test_it_takes_some_checks_in_a_row(tmp_path: Path) -> None:
     """To be left out, and to be used again."""
     patient = Patient()
     health = {"path": "/well", "every": "20ms", "healthy_after": 3, "unhealthy_after": 4}
+    # As each check begins: how many failed and passed before, and what was made of them.
+    seen: list[tuple[int, int, bool]] = []
     async with checked(tmp_path, patient, health=health) as run:
-        await until(lambda: len(patient.checks) >= 2)
         (target,) = run.gateway.metrics.upstream("u").targets.values()
+
+        def look() -> None:
+            failed = target.checks_failed
+            seen.append((failed, target.checks - failed, target.is_healthy))
+
+        patient.begun = look
+        await until(lambda: len(patient.checks) >= 2)
         patient.answer = b""
-        await until(lambda: target.checks_failed == 3)
-        assert target.is_healthy
         await until(lambda: not target.is_healthy)
-        assert target.checks_failed == 4
-        passed = target.checks - target.checks_failed
         patient.answer = OK
-        await until(lambda: target.is_healthy)
-        assert target.checks - target.checks_failed == passed + 3
+        await until(lambda: seen[-1][0] >= 4 and seen[-1][2])
+    before = next(passed for failed, passed, _ in seen if failed == 4)
+    assert [is_used for *_, is_used in seen] == [
+        failed < 4 or passed >= before + 3 for failed, passed, _ in seen
+    ]
 
 
 async def test_with_nobody_left_requests_are_sent_nevertheless(tmp_path: Path) -> None:
-    """Unless the configuration says otherwise: the check may be what is wrong."""
+    """Unless configured otherwise: the checks may be at fault."""
     patient = Patient(b"")
     async with checked(tmp_path, patient) as run:
         await until(lambda: not is_healthy(run))
@@ -180,7 +190,7 @@ async def test_with_nobody_left_requests_may_be_refused(tmp_path: Path) -> None:
 
 
 async def test_without_a_path_a_connection_is_enough(tmp_path: Path) -> None:
-    """Nothing is asked; and a port that nobody listens on is not well."""
+    """Nothing is sent; and a port without a listener is unhealthy."""
     patient = Patient(b"")
     async with checked(tmp_path, patient, health={**QUICK}) as run:
         (target,) = run.gateway.metrics.upstream("u").targets.values()
@@ -193,7 +203,7 @@ async def test_without_a_path_a_connection_is_enough(tmp_path: Path) -> None:
 
 
 async def test_a_target_of_tls_is_checked_over_tls(tmp_path: Path) -> None:
-    """A certificate that nobody trusts is no connection; one that is trusted is."""
+    """An untrusted certificate is no connection; a trusted one is."""
     certificate = Certificate.make(tmp_path / "tls")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate.file, certificate.key)

@@ -75,7 +75,7 @@ async def fleet_of(
         ]
         u = {"targets": targets, **settings}
         run = await stack.enter_async_context(running(folder, "-", complaint, u=u))
-        run.upstream()._balancer._clock = clock
+        run.upstream().balancer._clock = clock
         yield fleet, run, clock
 
 
@@ -188,7 +188,7 @@ async def test_failures_in_a_row_eject_a_target(tmp_path: Path, status: int) -> 
 
 
 async def test_a_scrape_says_what_is_so_now(tmp_path: Path) -> None:
-    """An ejection whose time is over is not shown, even if nobody asked for anything since."""
+    """An expired ejection is not shown, even if there was no request since."""
     async with fleet_of(tmp_path, 2, eject=EJECT) as (fleet, run, clock):
         fleet.status[0] = 503
         await whom(run, 4)
@@ -214,7 +214,7 @@ async def test_a_target_that_is_not_there_is_ejected(tmp_path: Path) -> None:
 
 
 async def test_other_answers_do_not_eject(tmp_path: Path) -> None:
-    """404 and 500 are an application's own; which statuses count is the configuration's to say."""
+    """404 and 500 are the application's; the configuration defines which statuses count."""
     async with fleet_of(tmp_path, 2, eject=EJECT) as (fleet, run, _clock):
         for status in (404, 500):
             fleet.status[0] = status
@@ -249,7 +249,7 @@ async def test_a_client_that_leaves_is_no_failure(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_is_slow_is_no_failure(tmp_path: Path) -> None:
-    """Time that a client uses up with its body says nothing of the target; silence does."""
+    """Time that a client uses for its body does not count against the target; idle time does."""
     settings: dict[str, Any] = {"eject": EJECT, "timeouts": {"total": "100ms"}}
     async with fleet_of(tmp_path, 2, **settings) as (fleet, run, _clock):
         slow = [await run.client() for _ in range(6)]
@@ -340,7 +340,7 @@ async def test_only_so_many_trials_pass_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_who_has_no_choice_pays_nothing(tmp_path: Path) -> None:
-    """One target without checks and breaker is never asked for, and nobody judges it."""
+    """A single target without checks and breaker is never chosen or judged."""
     fleet = Fleet(1)
     async with fleet.servers[0] as server, running(tmp_path, server) as run:
         upstream = run.upstream()

@@ -66,7 +66,7 @@ def test_an_address_that_failed_comes_last_for_a_while() -> None:
 
 @given(st.lists(st.lists(st.sampled_from([*FOUR, *SIX]), max_size=6), max_size=8))
 def test_every_address_is_tried_once(lookups: list[list[str]]) -> None:
-    """The order has all that are known and no other, and what is gone is told."""
+    """The order has all known addresses and no other, and removed ones are reported."""
     addresses = Addresses()
     known: set[str] = set()
     for found in lookups:
@@ -120,7 +120,7 @@ def named(
 
 
 def test_a_name_is_looked_up_again_and_again() -> None:
-    """Every so often, and who is gone is told."""
+    """At intervals, and removed addresses are reported."""
 
     async def run() -> None:
         gone: list[frozenset[str]] = []
@@ -157,7 +157,7 @@ def test_a_failure_hurries_the_next_lookup() -> None:
 
 
 def test_a_name_that_is_not_known_yet(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever waits is told why; it is looked up until it is known, and the log says both."""
+    """Waiting requests get the reason; it is looked up until it is known, and both are logged."""
 
     async def run() -> None:
         resolver = Resolver(UNKNOWN, UNKNOWN, FOUR, UNKNOWN)
@@ -210,7 +210,7 @@ def full(address: str, port: int) -> Iterator[None]:
 
 
 async def test_the_first_that_answers_is_taken(port: int) -> None:
-    """Who refuses is passed over at once, and comes last from then on."""
+    """One that refuses is skipped immediately, and comes last from then on."""
     addresses = Addresses()
     addresses.replace(["127.0.0.2", "127.0.0.3"])
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.3", port)

@@ -84,7 +84,7 @@ async def test_a_connection_is_used_again() -> None:
     ],
 )
 async def test_a_connection_that_cannot_be_used_again_is_closed(answer: bytes) -> None:
-    """What an answer says of its connection, and what comes behind it, is heeded."""
+    """The answer's connection options, and bytes after it, are respected."""
     async with answering(answer) as upstream, pool_of(upstream) as (pool, _):
         connection = await pool.connect()
         assert await exchange(connection) == b"ok"
@@ -94,7 +94,7 @@ async def test_a_connection_that_cannot_be_used_again_is_closed(answer: bytes) -
 
 
 async def test_a_connection_in_the_middle_of_an_answer_is_closed() -> None:
-    """Whoever gives it back too early cannot harm the next."""
+    """A connection that is given back too early cannot harm the next request."""
     data = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"
     async with answering(data) as upstream, pool_of(upstream) as (pool, _):
         connection = await pool.connect()
@@ -121,7 +121,7 @@ async def test_idle_connections_expire() -> None:
 
 
 async def test_there_are_never_more_connections_than_allowed() -> None:
-    """Those who come later wait in line, and each gets the connection that comes free."""
+    """Later requests wait in line, and each gets the next free connection."""
     async with answering(OK) as upstream, pool_of(upstream, max_connections=2) as (pool, _):
         served: list[int] = []
 
@@ -187,7 +187,7 @@ async def test_who_comes_first_is_served_first() -> None:
 
 
 async def test_who_gets_a_connection_that_is_closed_stays_first_in_line() -> None:
-    """Whoever came later is not served before, though the line has moved on."""
+    """Later requests are not served before it, although the line has moved on."""
     async with answering(OK) as upstream, pool_of(upstream, max_connections=1) as (pool, _):
         served: list[int] = []
 
@@ -209,7 +209,7 @@ async def test_who_gets_a_connection_that_is_closed_stays_first_in_line() -> Non
 
 
 async def test_bounds_of_the_line_that_refuse_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The log names the setting, and says how often it did."""
+    """The log names the setting, and how often it refused."""
     settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "50ms"}}
     async with answering(OK) as upstream, pool_of(upstream, **settings) as (pool, _):
         connection = await pool.connect()
@@ -291,7 +291,7 @@ async def test_who_leaves_while_connecting_leaves_no_connection() -> None:
 
 
 async def test_a_connection_that_dies_in_the_hands_of_the_line() -> None:
-    """One that is closing is not handed over; who waits opens a new one."""
+    """One that is closing is not handed over; the waiting request opens a new one."""
     async with answering(OK) as upstream, pool_of(upstream, max_connections=1) as (pool, _):
         connection = await pool.connect()
         await exchange(connection)
@@ -308,7 +308,7 @@ async def test_a_connection_that_dies_in_the_hands_of_the_line() -> None:
 
 
 async def test_a_target_that_is_not_there() -> None:
-    """Everybody is told, and nobody's place is lost."""
+    """Each request gets the reason, and no place is lost."""
     async with answering(OK) as gone:
         url = gone.url
     config = UpstreamConfig.model_validate({"targets": url, "max_connections": 2})
@@ -337,7 +337,7 @@ async def test_ipv6_targets_have_brackets_where_they_are_named() -> None:
 
 
 async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
-    """One is served, one waits, the third is told 503; so is the second when its time is up."""
+    """One is served, one waits, the third gets 503; so does the second when its time is up."""
     go_on = asyncio.Event()
 
     async def script(peer: Peer) -> None:
@@ -345,7 +345,7 @@ async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
             await go_on.wait()
             await peer.send(OK)
 
-    settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "150ms"}}
+    settings = {"max_connections": 1, "max_pending": 1, "timeouts": {"queue": "1s"}}
     said = "are answered 503"
     async with (
         ScriptedUpstream(script) as upstream,
@@ -371,7 +371,7 @@ async def test_clients_of_a_busy_upstream(tmp_path: Path) -> None:
 
 
 async def test_a_stale_connection_from_the_line_is_replaced_too(tmp_path: Path) -> None:
-    """Who waited for a connection and got one that its upstream then closed is served anew."""
+    """A request that waited for a connection that its upstream then closed is served again."""
 
     async def script(peer: Peer) -> None:
         await peer.request()

@@ -107,7 +107,7 @@ async def test_an_upstream_that_is_not(
     more: dict[str, Any],
     words: str,
 ) -> None:
-    """502, counted as `tls`, a line that says why; no request ever gets there."""
+    """502, counted as `tls`, a log line with the reason; no request ever reaches it."""
     more = dict(more)
     signer = stranger if more.pop("is_strange", False) else authority
     server_name = {"server_name": more.pop("server_name")} if "server_name" in more else {}
@@ -128,7 +128,7 @@ async def test_an_upstream_that_is_not(
 async def test_certificates_that_lack_extensions(
     tmp_path: Path, is_complete: bool, strict: bool
 ) -> None:
-    """They will do on every Python, unless it is to be strict; then the log names the extension."""
+    """Every Python accepts them, unless verification is strict; then the log has the name."""
     private = Authority(tmp_path / "private", is_complete=is_complete)
     shown = private.issue("127.0.0.1")
     will_do = is_complete or not strict
@@ -141,14 +141,14 @@ async def test_certificates_that_lack_extensions(
 async def test_authorities_of_the_system_do_not_know_ours(
     tmp_path: Path, authority: Authority
 ) -> None:
-    """Without `ca` nobody is believed who only says so."""
+    """Without `ca`, a certificate of an unknown authority is not trusted."""
     shown = authority.issue("127.0.0.1")
     async with Server(authority.server_context(shown)).serving() as server:
         assert await status_of(tmp_path, server, "TLS to") == (502, "tls")
 
 
 async def test_verification_may_be_off(tmp_path: Path, stranger: Authority) -> None:
-    """Then anybody will do, which is the operator's word."""
+    """Then any server is accepted, as the operator chose."""
     shown = stranger.issue("other.internal")
     async with Server(stranger.server_context(shown)).serving() as server:
         assert await status_of(tmp_path, server, tls={"verify": "off"}) == (200, "")
@@ -175,7 +175,7 @@ async def test_an_upstream_that_asks_for_a_certificate(
 
 
 async def test_an_upstream_that_speaks_no_tls(tmp_path: Path, authority: Authority) -> None:
-    """502, and the line says what is odd."""
+    """502, and the log line has the reason."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

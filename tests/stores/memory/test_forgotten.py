@@ -15,7 +15,7 @@ from gateway.limits.condensed import CONDENSED
 from gateway.limits.decision import DEBIT
 from gateway.limits.rate import Limit
 from gateway.stores.base import Ask
-from gateway.stores.memory.capacity import LOOK_EVERY
+from gateway.stores.memory.capacity import SEARCH_EVERY
 from gateway.stores.memory.forgotten import SETS_PER_PAGE, WAYS, Forgotten
 from gateway.stores.memory.scope import SHARED_KEYS
 from gateway.stores.memory.store import MemoryStore
@@ -115,7 +115,7 @@ def test_what_is_condensed_is_never_less(
 
 
 def test_keys_of_a_full_set_are_told_apart_as_long_as_they_used_most() -> None:
-    """The smallest goes first; what it used is held against those that nobody knows any more."""
+    """The smallest is dropped first; its usage is held against keys that are not known."""
     limit = replace(LIMITS["fixed_window"], count=100, burst=100, period_us=DAY_US)
     forgotten = Forgotten(1, CONDENSED["fixed_window"], lambda: limit)
     for number in range(8 * LEAST_ROOM):
@@ -299,7 +299,7 @@ def _without_a_place(limit: Limit) -> MemoryStore:
 
 @pytest.mark.parametrize("name", CONDENSED)
 def test_what_is_owed_is_owed_without_a_place(name: str) -> None:
-    """A look at a key that took more than its limit is refused, place or no place."""
+    """A query of a key above its limit is refused, with or without a place."""
     limit = replace(LIMITS[name], debt=5, max_wait_us=0)
     store = _without_a_place(limit)
     for _ in range(2):
@@ -311,7 +311,7 @@ def test_what_is_owed_is_owed_without_a_place(name: str) -> None:
 def test_a_debit_of_a_forgotten_key_is_counted_for_a_whole_period() -> None:
     """What is taken for newer than it was leaves room for a debit, which is owed for as long."""
     limit = Limit(5, DAY_US, 5, "sliding_window_log", debt=5, scope="p/ip")
-    for others in range(2 * LOOK_EVERY):
+    for others in range(2 * SEARCH_EVERY):
         clock = ManualClock(DAY_US)
         store = MemoryStore(1, clock, clock)
         store.decide_now(Ask((limit,), ("first",), limit.burst, 0))
@@ -338,7 +338,7 @@ def test_a_limit_that_was_lowered_for_a_while_is_not_free_again(name: str) -> No
 
 
 def test_a_history_of_which_some_was_dropped_gives_no_more_back() -> None:
-    """Who gives back the newest of a history has no more left of it for having been forgotten."""
+    """Giving back the newest of a history does not leave more than before it was forgotten."""
     limit = replace(LIMITS["paced_history"], max_wait_us=100 * SECOND_US)
     algorithm, condensing = ALGORITHMS["paced_history"], CONDENSED["paced_history"]
     now_us, state, turn_us = DAY_US, None, 0
@@ -352,7 +352,7 @@ def test_a_history_of_which_some_was_dropped_gives_no_more_back() -> None:
 
 
 def test_it_is_told_that_new_keys_have_less_left(caplog: pytest.LogCaptureFixture) -> None:
-    """A key that is let through with some of what others used is told of before it is refused."""
+    """A key that is admitted with some usage of others is logged before one is refused."""
     clock = ManualClock(DAY_US)
     store = MemoryStore(1, clock, clock)
     limit = (_day("login", 100),)

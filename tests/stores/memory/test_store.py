@@ -56,7 +56,7 @@ def test_it_decides_without_waiting() -> None:
 
 @pytest.mark.parametrize("max_keys", [0, -1])
 def test_room_for_nothing_is_refused(max_keys: int) -> None:
-    """A store that could remember nobody would limit nobody."""
+    """A store without room for any key would limit nothing."""
     with pytest.raises(ValueError, match="at least 1"):
         MemoryStore(max_keys)
 
@@ -163,7 +163,7 @@ def test_a_changed_limit_keeps_its_counts() -> None:
 
 
 def test_the_promise_of_a_refusal_holds_after_a_limit_was_lowered() -> None:
-    """Whoever comes back after `retry_after` passes, though he owed more than the new burst."""
+    """A request after `retry_after` passes, though its debt was more than the new burst."""
     clock = ManualClock(SECOND_US)
     store = MemoryStore(clock=clock)
     generous = replace(BUCKET, count=10, burst=100)
@@ -235,7 +235,7 @@ def test_a_key_in_use_is_not_forgotten_between_two_requests() -> None:
 
 
 def test_expired_keys_make_room_first() -> None:
-    """While anything has expired, nobody who is still counted is forgotten."""
+    """While any key has expired, no live key is forgotten."""
     clock = ManualClock(SECOND_US)
     store = MemoryStore(50, clock)
     slow = replace(BUCKET, period_us=3600 * SECOND_US, scope="slow")
@@ -252,7 +252,7 @@ def test_expired_keys_make_room_first() -> None:
 
 
 def test_then_those_that_used_least_make_room() -> None:
-    """Who keeps coming keeps his place; who came once loses it."""
+    """A client that keeps coming keeps its place; one that came once loses it."""
     clock = ManualClock(SECOND_US)
     store = MemoryStore(100, clock)
     slow = replace(BUCKET, count=100, period_us=3600 * SECOND_US, burst=100)
@@ -303,7 +303,7 @@ def test_when_all_are_being_refused_new_keys_are_counted_in_short() -> None:
 
 
 def test_refusals_and_looks_take_no_room() -> None:
-    """A look at a key that nobody knows, or a cost that never fits, leaves nothing behind."""
+    """A query of an unknown key, or a cost that never fits, leaves nothing behind."""
     store = MemoryStore(clock=ManualClock(SECOND_US))
     for number in range(1000):
         store.decide_now(ask(f"look:{number}", cost=0))
@@ -323,7 +323,7 @@ async def test_a_closed_store_has_forgotten_everything() -> None:
 
 
 def test_calendars_go_by_the_clock_on_the_wall() -> None:
-    """A day begins at midnight, whatever the clock says that all else goes by."""
+    """A day begins at midnight, whatever the monotonic clock shows."""
     wall = ManualClock(1_800_000_000 * SECOND_US)
     store = MemoryStore(clock=ManualClock(), calendar_clock=wall)
     day = Limit(1, 86_400 * SECOND_US, 1, "fixed_window", calendar="day", zone="Asia/Kathmandu")

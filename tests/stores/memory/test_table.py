@@ -78,7 +78,7 @@ def test_there_is_little_slack_however_many_keys_come_and_go() -> None:
 
 
 def test_hashes_that_are_alike_do_not_blow_up_the_directory() -> None:
-    """Whoever knows the hashes makes one shard large, and nothing else."""
+    """A client that knows the hashes makes one shard large, and nothing else."""
 
     class Alike(str):
         __slots__ = ()

@@ -152,7 +152,7 @@ async def test_a_crash_loses_nothing_that_was_answered(server: MariaDB, store: M
 
 
 async def test_a_frozen_server(server: MariaDB, make_store: MakeStore) -> None:
-    """Calls end although nothing answers, and what nobody waits for any more takes nothing."""
+    """Calls end although nothing answers, and abandoned ones take nothing."""
     patient = await ready(make_store(server.url))
     store = await ready(make_store(server.url, deadline_us=100_000))
     await patient.decide([ask(LIMIT)])
@@ -175,7 +175,7 @@ async def test_a_frozen_server(server: MariaDB, make_store: MakeStore) -> None:
 
 
 async def test_a_cancelled_call_leaves_no_lock_behind(server: MariaDB, store: MySQLStore) -> None:
-    """Whoever gives up while its rows are locked takes nothing, and the rows are free."""
+    """A call that is cancelled while its rows are locked takes nothing, and the rows are free."""
     await store.decide([ask(LIMIT)])
     async with locked(server, "SELECT * FROM throttlex_usage FOR UPDATE"):
         call = asyncio.create_task(store.decide([ask(LIMIT)]))
@@ -227,7 +227,7 @@ async def test_a_lock_that_outlasts_the_deadline(server: MariaDB, make_store: Ma
 
 
 async def test_a_gateway_that_stops_in_the_middle(server: MariaDB, store: MySQLStore) -> None:
-    """The locks of its transaction are taken from it: nobody waits longer than that."""
+    """The locks of its transaction are released: no request waits longer than that."""
     await store.decide([ask(LIMIT)])
     stopped = await Link.open(parse_mysql_url(server.url))
     await stopped.run("SELECT * FROM throttlex_usage FOR UPDATE")
@@ -238,7 +238,7 @@ async def test_a_gateway_that_stops_in_the_middle(server: MariaDB, store: MySQLS
 
 
 async def test_a_deadlock_is_run_again(server: MariaDB, store: MySQLStore) -> None:
-    """The server picks our transaction as the victim, and nobody notices."""
+    """The server picks our transaction as the victim, and the caller sees no error."""
     pair = Ask((LIMIT, SLOW_LOG), ("k", "k"), 1, 0)
     await store.decide([pair])
     (first,), (second,) = server.sql("SELECT id FROM throttlex_usage ORDER BY key_id")
@@ -301,7 +301,7 @@ async def test_a_server_that_became_read_only(server: MariaDB, store: MySQLStore
 
 
 async def test_too_many_connections(server: MariaDB, make_store: MakeStore) -> None:
-    """The store says so, does not storm the server, and is let in when there is room."""
+    """The store reports it, does not flood the server, and connects when there is room."""
     admin = await Link.open(
         parse_mysql_url(f"mysql://root@localhost/sluice?unix_socket={server.socket}")
     )
@@ -372,7 +372,7 @@ async def test_a_connection_that_ends_while_committing(server: MariaDB, store: M
 async def test_tables_that_vanish_are_made_again(
     server: MariaDB, make_store: MakeStore, change: str
 ) -> None:
-    """Whoever drops them, or brings them back from a dump that lacks ours, stops nothing."""
+    """Dropping them, or restoring a dump without the added tables, stops nothing."""
     store = await ready(make_store(server.url, heartbeat_s=0.05, tidy_every_s=0.05))
     await store.decide([ask(LIMIT, "failing"), ask(SLOW_LOG, "failing")])
     tables = "SELECT COUNT(*) FROM information_schema.{} WHERE table_schema='sluice'"
@@ -398,7 +398,7 @@ async def test_gateways_that_start_at_once_make_the_tables_once(server: MariaDB)
 async def test_a_connection_that_is_being_made_can_be_cancelled_at_any_moment(
     server: MariaDB,
 ) -> None:
-    """Whoever closes a store waits for that, so no cancellation may be lost on the way."""
+    """Closing a store waits for that, so no cancellation may be lost on the way."""
     for turns in range(60):
         opening = asyncio.create_task(Link.open(parse_mysql_url(server.url)))
         for _ in range(turns):
@@ -490,7 +490,7 @@ async def test_a_server_that_is_no_mysql(make_store: MakeStore, answer: bytes) -
 
 
 async def test_a_wrong_password(server: MariaDB, make_store: MakeStore) -> None:
-    """It is said that access is denied, and never what the password was."""
+    """The error is that access is denied, and never shows the password."""
     store = make_store(server.url.replace("word", "wort"))
     await store.start()
     await reason_becomes(store, "access_denied")
@@ -518,7 +518,7 @@ async def test_over_tls(tmp_path: Path) -> None:
 
 
 async def test_certificates_that_lack_extensions(tmp_path: Path) -> None:
-    """They will do on every Python, unless `ssl_strict=true`; then the extension is named."""
+    """Every Python accepts them, unless `ssl_strict=true`; then the error names the extension."""
     private = Authority(tmp_path / "ca", is_complete=False)
     shown = private.issue("127.0.0.1")
     server = MariaDB(tmp_path / "server", (f"--ssl-cert={shown.cert}", f"--ssl-key={shown.key}"))
@@ -602,7 +602,7 @@ async def test_the_store_of_a_url() -> None:
 
 
 def test_without_its_driver() -> None:
-    """Whoever did not install the extra is told its name."""
+    """The error names the extra to install."""
     program = (
         "import sys; sys.modules['asyncmy'] = None\n"
         "from gateway.base.errors import ConfigError\n"

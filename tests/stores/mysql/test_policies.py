@@ -81,7 +81,7 @@ async def left(store: MySQLStore, limit: Limit, key: str = KEY) -> int:
 async def test_a_bucket_in_turns(
     mariadb: MariaDB, store: MySQLStore, throttlex_service: Service, limit: Limit
 ) -> None:
-    """Request by request both let through exactly one bucket, and say the same of it."""
+    """Request by request, both admit exactly one bucket, and report the same state."""
     throttlex_service.put_policy(KEY, TOKEN_BUCKET, 100)
     passed = 0
     for _ in range(12):
@@ -190,7 +190,7 @@ async def test_a_table_that_tells_capitals_from_small_letters(
 async def test_keys_that_only_the_table_takes_for_one(
     mariadb: MariaDB, throttlex_service: Service, ours: str, theirs: str, limit: Limit
 ) -> None:
-    """What is equal is the server's to say: clients of ThrottleX choose its keys."""
+    """The server decides what is equal: clients of ThrottleX choose its keys."""
     mariadb.sql(
         "ALTER TABLE throttlex_usage MODIFY key_id VARCHAR(255) COLLATE utf8mb4_unicode_520_ci;"
         "ALTER TABLE throttlex_sw_log MODIFY key_id VARCHAR(255) COLLATE utf8mb4_unicode_520_ci;"
@@ -413,7 +413,7 @@ async def test_policies_outlive_their_database(
 async def test_a_table_that_vanishes_is_made_again(
     mariadb: MariaDB, throttlex_service: Service
 ) -> None:
-    """Whoever drops the policies has none; the next ones are read."""
+    """Without the table there are no policies; the next ones are read."""
     throttlex_service.put_policy("ann", TOKEN_BUCKET, 5)
     async with reading(mariadb) as book:
         mariadb.sql("DROP TABLE throttlex_policy")

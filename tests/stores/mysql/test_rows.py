@@ -123,7 +123,7 @@ def test_the_usual_change_of_a_log_is_small() -> None:
     costs=st.lists(st.integers(1, 3), min_size=1),
 )
 def test_states_come_back_as_they_were(algorithm: str, costs: list[int]) -> None:
-    """A row that nobody touched gives exactly the state that was written, whatever it is."""
+    """An unchanged row gives exactly the state that was written, whatever it is."""
     limit = Limit(40, 10**9, 40, algorithm, scope="s")
     state: Any = None
     for cost in costs:

@@ -253,7 +253,7 @@ async def test_limits_hold_whatever_sessions_begin_with(
 async def test_limits_hold_on_a_server_that_was_started_for_something_else(
     tmp_path: Path, make_store: MakeStore
 ) -> None:
-    """What can be said on a command line only: of handshakes, names, rollbacks and engines."""
+    """Options of the command line only: of handshakes, names, rollbacks and engines."""
     options = (
         *("--ansi", "--character-set-server=utf32", "--collation-server=utf32_unicode_ci"),
         *(
@@ -275,7 +275,7 @@ async def test_limits_hold_on_a_server_that_was_started_for_something_else(
 
 
 async def test_keys_beyond_ascii_are_read_whatever_the_server_speaks(tmp_path: Path) -> None:
-    """A server that does not listen to the handshake is told once more what is spoken."""
+    """A server that ignores the handshake's character set is told again."""
     ignoring = () if MYSQLD else ("--skip-character-set-client-handshake",)
     server = MariaDB(tmp_path / "server", ("--character-set-server=latin1", *ignoring))
     server.start()
@@ -337,7 +337,7 @@ async def refused(make_store: MakeStore, url: str) -> str:
 async def test_tables_that_hold_no_limit_are_found_out(
     server: MariaDB, make_store: MakeStore, change: str
 ) -> None:
-    """Rows that cannot be locked, or are there twice, would let more pass, and nothing told."""
+    """Rows that cannot be locked, or are duplicated, would silently admit more."""
     begin_anew(server)
     store = await ready(make_store(server.url))
     await store.aclose()
@@ -359,14 +359,14 @@ async def test_tables_that_hold_no_limit_are_found_out(
 async def test_what_cannot_be_set_is_found_out(
     server: MariaDB, make_store: MakeStore, settings: str, why: str
 ) -> None:
-    """The gateway says what the administrator has to change, and counts nothing wrongly."""
+    """The error has the setting to change, and nothing is miscounted."""
     begin_anew(server)
     async with set_globally(server, settings):
         assert why in await refused(make_store, server.url)
 
 
 async def test_a_log_by_statement_is_found_out(tmp_path: Path, make_store: MakeStore) -> None:
-    """Such a server refuses every write of a session that locks no gaps: one is told at once."""
+    """Such a server refuses every write of a session without gap locks: this is reported early."""
     options = ("--log-bin", "--server-id=1", "--binlog-format=STATEMENT")
     server = MariaDB(tmp_path / "server", options)
     server.start()
@@ -381,7 +381,7 @@ async def test_a_log_by_statement_is_found_out(tmp_path: Path, make_store: MakeS
 async def test_batches_are_as_long_as_the_server_takes_them(
     server: MariaDB, make_store: MakeStore
 ) -> None:
-    """With packets of 4 kB all of many asks are answered, and what fits into none is said to."""
+    """With packets of 4 kB, all of many asks are answered, and one that never fits fails."""
     begin_anew(server)
     async with set_globally(server, "max_allowed_packet=4096"):
         store = await ready(make_store(server.url, tidy_every_s=0.05))

@@ -158,7 +158,7 @@ async def test_a_log_in_turns(store: MySQLStore, throttlex: ThrottleX) -> None:
 async def test_rows_of_the_log_that_left_the_window_are_removed(
     mariadb: MariaDB, store: MySQLStore, throttlex: ThrottleX
 ) -> None:
-    """Whoever wrote them; those that still count stay as they are."""
+    """Whichever program wrote them; those that still count stay as they are."""
     old_ms = int(time.time() * 1000) - DAY_US // 1000 - 5_000
     rows = ",".join(f"(NULL,'{ADDRESS}',{old_ms + n * 1000},NULL)" for n in range(10))
     mariadb.sql(f"INSERT INTO throttlex_sw_log VALUES {rows}")
@@ -197,7 +197,7 @@ async def test_its_metrics_show_our_keys(
 async def test_keys_that_its_collation_takes_for_one(
     store: MySQLStore, throttlex: ThrottleX
 ) -> None:
-    """What is no plain address has a name of its own, so nothing falls together."""
+    """A value that is not a plain address has another name, so no keys collide."""
     keys = ("abc", "ABC", "abc ", "àbc", "a" * 300, "a" * 301, "abc#1", "abc'", "abc\\")
     await decide(store, *[ask(BUCKET, key, cost=100) for key in keys])
     for limit in (BUCKET, replace(BUCKET, scope="other")):

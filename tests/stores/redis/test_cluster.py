@@ -47,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterServers
 @pytest.fixture
 def own_cluster(tmp_path: Path) -> Iterator[ClusterServers]:
     """A Cluster of the test's own, which it may break; with a replica for each primary."""
-    servers = ClusterServers(tmp_path / "own")
+    servers = ClusterServers(tmp_path / "own", node_timeout_ms=800)
     servers.start()
     yield servers
     servers.stop()
@@ -166,7 +166,7 @@ async def test_a_caller_that_gives_up_leaves_nothing_taken_on_one_server_only(
 async def test_scripts_that_were_forgotten(
     cluster: ClusterServers, store: RedisClusterStore
 ) -> None:
-    """Every server is told the script anew in the same call."""
+    """Every server receives the script again in the same call."""
     for server in cluster.primaries:
         run(server, "SCRIPT", "FLUSH")
     verdicts = await decide(store, *[ask(LIMIT, f"k{number}") for number in range(50)])
@@ -303,7 +303,7 @@ async def test_a_shard_that_is_lost(own_cluster: ClusterServers, make_store: Mak
 async def test_a_cluster_that_is_down_says_so(
     own_cluster: ClusterServers, make_store: MakeStore
 ) -> None:
-    """A slot that nobody serves is `clusterdown`; when somebody does, it is answered for."""
+    """A slot without a server is `clusterdown`; when it has one, it is answered."""
     store = await ready(make_store(own_cluster.url))
     primary = own_cluster.primaries[0]
     key = key_in(own_cluster.owner, primary)

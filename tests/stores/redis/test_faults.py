@@ -117,7 +117,7 @@ async def test_a_server_that_is_not_there_yet(tmp_path: Path, make_store: MakeSt
 
 
 async def test_a_killed_server(redis_server: RedisServer, store: RedisStore) -> None:
-    """Calls under way fail when the connection does, later ones at once; a new server serves."""
+    """Calls in flight fail with the connection, later ones immediately; a new server serves."""
     redis_server.freeze()
     calls = [asyncio.create_task(store.decide([ask(LIMIT)])) for _ in range(10)]
     await asyncio.sleep(0)
@@ -163,7 +163,7 @@ async def _until_all_is_late(store: RedisStore) -> None:
 
 
 async def test_a_late_call_is_told_so(redis_server: RedisServer, make_store: MakeStore) -> None:
-    """A caller that is still there when the server gets to a late call hears of a timeout."""
+    """A caller that is still there when the server gets to a late call gets a timeout."""
     patient = await ready(make_store(redis_server.url))
     store = await ready(make_store(redis_server.url, deadline_us=1000))
     await decide(patient, ask(LIMIT))
@@ -293,7 +293,7 @@ async def test_a_server_where_script_is_forbidden(
 
 
 async def test_a_password_that_changes(secret_server: RedisServer, make_store: MakeStore) -> None:
-    """The new one is not known: the reason is told, no secret is, and nobody storms the server."""
+    """The reason is reported without a secret, and the server is not flooded."""
     store = await ready(make_store(secret_server.url))
     with secret_server.client() as client:
         client.config_set("requirepass", "another")
@@ -310,7 +310,7 @@ async def test_a_password_that_changes(secret_server: RedisServer, make_store: M
 async def test_a_password_that_is_missing(
     secret_server: RedisServer, make_store: MakeStore
 ) -> None:
-    """A server that wants one says so at the first word."""
+    """A server that requires one reports it immediately."""
     store = make_store(f"redis://127.0.0.1:{secret_server.port}")
     await store.start()
     await reason_becomes(store, "noauth")
@@ -318,7 +318,7 @@ async def test_a_password_that_is_missing(
 
 
 async def test_rights_that_are_taken_away(redis_server: RedisServer, store: RedisStore) -> None:
-    """A user who may not run scripts gets no decisions, until it may again."""
+    """A user who may not run scripts gets no decisions, until this is allowed again."""
     with redis_server.client() as client:
         client.execute_command("ACL", "SETUSER", "default", "-eval", "-evalsha")
         await reason_becomes(store, "noperm")
@@ -359,7 +359,7 @@ async def test_a_server_that_may_forget_counts(
     maxmemory: str,
     warnings: int,
 ) -> None:
-    """Whoever runs it is told once, and what to do; the store works all the same."""
+    """The operator gets one warning with the fix; the store still works."""
     options = ("--maxmemory", maxmemory, "--maxmemory-policy", policy)
     server = RedisServer(tmp_path / "evicting", options)
     server.start()
@@ -401,7 +401,7 @@ async def test_a_primary_without_its_replicas(redis_server: RedisServer, store: 
 
 
 async def test_a_server_that_cannot_save(tmp_path: Path, make_store: MakeStore) -> None:
-    """It takes no writes until it can: the policies speak meanwhile."""
+    """It accepts no writes until it can: the policies apply meanwhile."""
     server = RedisServer(tmp_path, ("--save", "3600 1", "--dbfilename", "taken"))
     server.start()
     try:
@@ -423,7 +423,7 @@ async def test_a_server_that_cannot_save(tmp_path: Path, make_store: MakeStore) 
 async def test_a_replica_that_lost_its_primary(
     redis_server: RedisServer, store: RedisStore
 ) -> None:
-    """One that does not serve what is stale says `MASTERDOWN`, and is not believed in."""
+    """One that does not serve stale data replies `MASTERDOWN`, and is not trusted."""
     with redis_server.client() as client:
         client.config_set("replica-serve-stale-data", "no")
         client.replicaof("127.0.0.1", free_port())
@@ -471,7 +471,7 @@ async def test_a_server_that_loads(tmp_path: Path, make_store: MakeStore) -> Non
 async def test_a_server_that_is_busy_with_a_script(
     redis_server: RedisServer, store: RedisStore
 ) -> None:
-    """A runaway script of somebody else: refused as soon as the server says so."""
+    """A runaway script of another program: refused as soon as the server reports it."""
     with redis_server.client() as client, redis_server.client() as culprit:
         client.config_set("busy-reply-threshold", 20)
 
@@ -514,7 +514,7 @@ async def test_cancelled_calls_never_get_each_others_answers(store: RedisStore) 
 async def test_two_gateways_admit_exactly_the_limit(
     redis_server: RedisServer, make_store: MakeStore
 ) -> None:
-    """However hard two gateways hammer one key, together they let through what one may."""
+    """However hard two gateways hammer one key, together they admit the limit."""
     first = await ready(make_store(redis_server.url))
     second = await ready(make_store(redis_server.url, connections=3))
     log = replace(LOG, count=1000, burst=1000)
@@ -563,7 +563,7 @@ async def test_a_short_life_becomes_longer_with_the_limit(
 async def test_keys_of_another_type_harm_nobody(
     redis_server: RedisServer, store: RedisStore
 ) -> None:
-    """What somebody else put in a key's place counts as nothing; the rest of a batch is served."""
+    """A foreign value in a key's place counts as nothing; the rest of a batch is served."""
     await decide(store, ask(BUCKET, "odd"), ask(LOG, "odd"))
     with redis_server.client() as client:
         names = list(client.scan_iter("faults:contract/*"))
@@ -700,7 +700,7 @@ def test_the_estimate_of_the_servers_clock_errs_on_the_late_side() -> None:
 async def test_giving_back_to_a_store_that_is_away_fails(
     redis_server: RedisServer, store: RedisStore
 ) -> None:
-    """It stays spent, and whoever gave it back knows: too little passes then, never too much."""
+    """It stays spent, and the caller gets an error: too few pass then, never too many."""
     question = Ask((LIMIT, LOG), ("k", "k"), 1, 0)
     (verdict,) = await decide(store, question)
     redis_server.kill()

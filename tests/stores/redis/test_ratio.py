@@ -104,7 +104,7 @@ def test_alone_every_answer_is_that_of_the_algorithm(
 def test_with_a_ratio_server_beside_both_count_together(
     client: redis.Redis, count: int, program: list[tuple[int, bool]]
 ) -> None:
-    """Whoever is asked; a moment later each, since ratio makes one hit of two at a time."""
+    """Whichever is asked; a moment later each, since ratio counts two simultaneous hits as one."""
     client.flushall()
     now_us = [START_US]
     model = Model(count, MINUTE_US, lambda: now_us[0])
@@ -144,7 +144,7 @@ def test_a_ratio_server_that_is_late_finds_what_there_was(
 def test_who_comes_back_when_told_is_let_through_and_not_before(
     client: redis.Redis, count: int, count_refused: bool, pauses: list[int], data: st.DataObject
 ) -> None:
-    """If nobody else asks."""
+    """If there are no other requests."""
     client.flushall()
     limit = _limit(count, count_refused=count_refused)
     cost = data.draw(st.integers(1, count))
@@ -191,7 +191,7 @@ def test_a_key_of_another_kind_is_refused_and_left_as_it_is(client: redis.Redis)
 
 
 def test_a_server_that_is_full_counts_nothing_and_says_so(client: redis.Redis) -> None:
-    """With ratio everything passes then: its hits are lost, and nobody is told."""
+    """With ratio everything passes then: its hits are lost, without an error."""
     client.flushall()
     client.config_set("maxmemory", 1)
     with pytest.raises(redis.exceptions.OutOfMemoryError):

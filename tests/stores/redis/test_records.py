@@ -58,7 +58,7 @@ def test_version_5_in_redis_is_answered_as_its_model_says(
 
 
 def test_nanoseconds_of_many_years_are_exact(client: redis.Redis) -> None:
-    """Beyond 2^53 of them, where a Lua number would no longer tell two apart."""
+    """Beyond 2^53 of them, where a Lua number would no longer distinguish two."""
     scripted = Scripted(client, RecordCodec5("test", 64), Parser5(64, 1 << 17))
     years_us = 150 * 366 * 86_400 * 10**6
     ttl = years_us * 1000 + 1
@@ -81,7 +81,7 @@ def test_a_clock_that_goes_back_makes_records_live_longer(client: redis.Redis) -
 
 
 def test_a_batch_that_comes_too_late_does_nothing(client: redis.Redis) -> None:
-    """What the server gets to when nobody waits any more is not done."""
+    """A batch that the server gets to after the deadline is not executed."""
     scripted = Scripted(client, RecordCodec5("test", 16), Parser5(16, 1 << 17))
     parser = Parser5(16, 1 << 17)
     parser.feed(bytes.fromhex("01 0700 04 3c00 01 6b"))
@@ -116,7 +116,7 @@ STATE5: Final = (0, 4, START_US, 60, 0.0, 1, 0)
 def test_a_state_of_5_that_can_be_nobodys_is_as_good_as_nothing(
     client: redis.Redis, place: int, value: float
 ) -> None:
-    """Whatever it says, requests on other keys are answered in the same call."""
+    """Whatever it is, requests on other keys are answered in the same call."""
     scripted = Scripted(client, RecordCodec5("test", 16), Parser5(16, 1 << 17))
     kept = [*STATE5]
     kept[place] = value
@@ -134,7 +134,7 @@ def test_a_state_of_5_that_can_be_nobodys_is_as_good_as_nothing(
 def test_a_state_of_2_that_can_be_nobodys_is_as_good_as_nothing(
     client: redis.Redis, place: int, value: float, more: bytes
 ) -> None:
-    """Likewise."""
+    """The same for version 2."""
     scripted = Scripted(client, RecordCodec2("test"), Parser2())
     kept: list[float] = [2, START_US, 60, 0.0, 1, 0, START_US]
     kept[place] = value
@@ -159,12 +159,12 @@ def test_a_reply_that_is_none_is_an_error(reply: Any) -> None:
 
 
 def test_keys_that_differ_stay_different() -> None:
-    """Whatever bytes they have, and none is without a slot of its own."""
+    """Whatever bytes they have, and each has a slot."""
     keys = [b"", b"%", b"}", b"%7D", b"{}", b"k", b"k}", b"\xff\0"]
     found = {record_key(RecordCodec5("test", 16).prefix, key) for key in keys}
     assert len(found) == len(keys)
 
 
 def test_grace_is_as_long_in_redis_as_in_memory() -> None:
-    """The scripts are told in microseconds."""
+    """The scripts receive it in microseconds."""
     assert int(RecordCodec2.setting) * 1000 == GRACE

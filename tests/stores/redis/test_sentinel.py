@@ -132,7 +132,7 @@ async def test_who_names_nobody_is_told_so(tmp_path: Path) -> None:
 
 
 async def test_a_replica_that_is_named_is_not_used(sentinels: SentinelServers) -> None:
-    """A Sentinel that has not heard of the change yet does not lead to a replica."""
+    """A Sentinel that has not noticed the change yet does not lead to a replica."""
     store = RedisStore(sentinels.url, domain="sentinel", deadline_us=500_000)
     run(sentinels.primary, "REPLICAOF", "127.0.0.1", free_port())
     await store.start()

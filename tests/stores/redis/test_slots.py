@@ -113,7 +113,7 @@ def test_a_refusal_elsewhere_gives_back_what_was_taken() -> None:
 
 
 def test_a_look_has_nothing_to_give_back() -> None:
-    """Cost 0 took nothing, whatever the others said."""
+    """Cost 0 took nothing, whatever the other limits decided."""
     question = ask_of("a", "b")._replace(cost=0)
     taken = Verdict(True, 0, 0, [FIRST])
     answers = [[taken], [Verdict(False, 0, 9, [REFUSED])]]
@@ -143,7 +143,7 @@ def test_other_redirections_are_refused(text: str) -> None:
 
 
 def test_the_map_is_read() -> None:
-    """With replicas and more left aside; a host that is not told is the one that was asked."""
+    """Without replicas; a missing host is the one that was asked."""
     reply = [
         [0, 99, [b"10.0.0.1", 7000, b"id"], [b"10.0.0.2", 7000, b"id"]],
         [100, 100, [None, 7001, b"id", []]],
@@ -223,7 +223,7 @@ def test_unusable_sentinel_urls_are_refused_without_telling_secrets(url: str) ->
     ],
 )
 def test_unusable_cluster_urls_are_refused_without_telling_secrets(url: str) -> None:
-    """Likewise."""
+    """The error does not show the URL's values."""
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - every text is looked at
         parse_cluster_url(url)
     assert "s3cret-word" not in f"{caught.value} {caught.value.__cause__}"

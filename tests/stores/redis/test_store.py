@@ -95,7 +95,7 @@ async def test_other_ways_in(tmp_path: Path, way: str) -> None:
 async def test_certificates_that_lack_extensions(
     tmp_path: Path, is_complete: bool, option: str
 ) -> None:
-    """They will do on every Python, unless `ssl_strict=true`; then the extension is named."""
+    """Every Python accepts them, unless `ssl_strict=true`; then the error names the extension."""
     private = Authority(tmp_path / "ca", is_complete=is_complete)
     shown = private.issue("127.0.0.1")
     running = RedisServer(tmp_path / "server", tls=Certificate(shown.key, shown.cert))

@@ -16,7 +16,7 @@ from gateway.limits.rate import Limit
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.shared import frames
 from gateway.stores.shared.server import FIRST_LOOK, SharedServer
-from gateway.stores.shared.store import MAX_CALLS, SharedStore
+from gateway.stores.shared.store import MAX_CALLS, MAX_PLANS_KEPT, SharedStore
 from tests.servers import becomes, until
 from tests.stores.contract import BUCKET, IN_FLIGHT, StoreContract, ask, remaining
 
@@ -49,7 +49,7 @@ async def silence(
         store = SharedStore(2, PATIENT_US, clock)
         await store.attach(ours)
         yield store, theirs
-        await store.aclose()
+        store.close()
         await asyncio.sleep(0)
 
 
@@ -63,7 +63,7 @@ async def worker(
     async with limiter(memory, clock) as (connection, _):
         await store.attach(connection)
         yield store
-        await store.aclose()
+        store.close()
 
 
 class TestShared(StoreContract):
@@ -104,6 +104,50 @@ async def test_limits_travel_once() -> None:
         assert sizes[1] < 50
 
 
+async def test_limits_that_change_again_and_again_fill_no_memory() -> None:
+    """After 1,000 reloads both ends have the plans of the last one, and what was held is known."""
+    memory = MemoryStore()
+    store = SharedStore(1, PATIENT_US)
+    async with limiter(memory) as (connection, server):
+        await store.attach(connection)
+        link = store._link
+        assert link is not None
+        held = (await store.decide([ask(IN_FLIGHT)]))[0]
+        for number in range(1_000):
+            store.reconfigure(PATIENT_US)
+            changed = replace(BUCKET, burst=BUCKET.burst + number)
+            verdicts = await store.decide([ask(changed, cost=0), ask(IN_FLIGHT, cost=0)])
+            assert verdicts[0].decisions[0].limit == changed.burst
+        assert len(server._plans) == len(link._numbers) == 2
+        assert len(link._seen) <= 4
+        await store.give_back(ask(IN_FLIGHT), held)
+        assert await remaining(store, IN_FLIGHT) == IN_FLIGHT.count
+        assert len(server._slots) == 0
+        store.close()
+
+
+async def test_plans_without_number_are_forgotten_in_time() -> None:
+    """However many limits there are, as with overrides from a database, none is the last."""
+    memory = MemoryStore()
+    store = SharedStore(1, 0)
+    async with limiter(memory) as (connection, server):
+        await store.attach(connection)
+        most = 0
+        for begin in range(0, MAX_PLANS_KEPT + 3_000, 1_000):
+            asks = [
+                ask(replace(BUCKET, count=1 + begin + one, burst=5 + begin + one), cost=0)
+                for one in range(1_000)
+            ]
+            verdicts = await store.decide(asks)
+            assert [one.decisions[0].limit for one in verdicts] == [
+                one.limits[0].burst for one in asks
+            ]
+            most = max(most, len(server._plans))
+        assert most <= MAX_PLANS_KEPT + 1_000
+        assert len(server._plans) < 5_000
+        store.close()
+
+
 async def test_what_a_worker_held_is_free_when_its_connection_ends() -> None:
     """At once, not after a lease; but not what another worker holds, or what it gave back."""
     memory = MemoryStore()
@@ -129,7 +173,7 @@ async def test_what_expired_unnoticed_is_forgotten() -> None:
             clock.advance(us=2_000)
             await store.decide([ask(short)] * (FIRST_LOOK // 4))
         assert len(server._slots) <= 2 * FIRST_LOOK
-        await store.aclose()
+        store.close()
 
 
 async def test_a_batch_that_nobody_waits_for_any_more_spends_nothing() -> None:
@@ -146,7 +190,7 @@ async def test_a_batch_that_nobody_waits_for_any_more_spends_nothing() -> None:
         assert caught.value.reason == "late"
         limiter_clock.now_us = 10
         assert await remaining(store, BUCKET) == 5
-        await store.aclose()
+        store.close()
 
 
 async def test_a_call_that_is_given_up_never_takes_anothers_answer() -> None:
@@ -185,7 +229,7 @@ async def test_without_a_limiter_calls_fail_at_once() -> None:
 
 
 async def test_what_a_silent_limiter_is_asked_is_bounded() -> None:
-    """Calls beyond the bound fail at once, and the store is not ready meanwhile."""
+    """Calls beyond the bound fail immediately, and the store is not ready meanwhile."""
     clock = ManualClock(1)
     async with silence(clock) as (store, limiters_end):
         tasks = [asyncio.create_task(store.decide([ask(BUCKET)])) for _ in range(MAX_CALLS)]
@@ -217,7 +261,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_bytes_end_their_own_connection_only(name: str) -> None:
-    """Whoever sends them is hung up on; a worker beside goes on, with its counts as they were."""
+    """The sender is disconnected; another worker continues, with its counts as they were."""
     memory = MemoryStore()
     async with worker(memory) as honest, limiter(memory) as (hostile, _):
         assert (await honest.decide([ask(BUCKET, cost=2)]))[0].allowed

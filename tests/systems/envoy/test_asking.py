@@ -34,7 +34,7 @@ CONFIG = config_of(LIMITS)
 
 
 async def test_every_value_has_a_count_of_its_own() -> None:
-    """And is told what is left of it, of which limit, and when all of it is there again."""
+    """And its answer has the remainder, the limit, and when all of it is available again."""
     async with serving(CONFIG, still_clock()) as service:
         left = [(await service.ask(A)).statuses[0] for _ in range(4)]
         other = await service.ask({"a": "2"})
@@ -73,7 +73,7 @@ async def test_nothing_is_spent_on_a_request_that_is_refused() -> None:
 
 
 async def test_descriptors_that_cost_differently_agree_as_well() -> None:
-    """They are asked about apart; what was spent in vain is given back."""
+    """They are separate questions; a cost that was taken for nothing is given back."""
     async with serving(CONFIG, still_clock()) as service:
         dear = Descriptor((("a", "1"),), hits=2)
         assert codes(await service.ask(dear, B)) == (OK, [OK, OK])
@@ -94,7 +94,7 @@ async def test_the_same_descriptor_twice_counts_twice() -> None:
 
 
 async def test_two_descriptors_of_one_rule_have_their_own_counts() -> None:
-    """Of which all are told apart."""
+    """The answer distinguishes them."""
     async with serving(CONFIG, still_clock()) as service:
         await service.ask(A, hits=2)
         reply = await service.ask(A, {"a": "2"})
@@ -103,13 +103,13 @@ async def test_two_descriptors_of_one_rule_have_their_own_counts() -> None:
 
 @pytest.mark.parametrize(("hits", "remaining"), [(0, 2), (1, 2), (2, 1), (3, 0)])
 async def test_hits_are_what_a_request_costs(hits: int, remaining: int) -> None:
-    """None said is one."""
+    """The default is one."""
     async with serving(CONFIG, still_clock()) as service:
         assert (await service.ask(A, hits=hits)).statuses[0].remaining == remaining
 
 
 async def test_more_hits_than_the_limit_can_never_pass() -> None:
-    """However many: what is told is how much is left, and the time in which all is there anew."""
+    """However many: the answer has the remainder, and when all of it is available again."""
     async with serving(CONFIG, still_clock()) as service:
         for hits in (4, 2**32 - 1):
             reply = await service.ask(A, hits=hits)
@@ -121,7 +121,7 @@ async def test_more_hits_than_the_limit_can_never_pass() -> None:
 
 
 async def test_a_descriptor_with_no_hits_only_looks() -> None:
-    """Its own word counts for more than the request's."""
+    """Its own value takes precedence over the request's."""
     look = Descriptor((("a", "1"),), hits=0)
     async with serving(CONFIG, still_clock()) as service:
         for _ in range(9):
@@ -145,7 +145,7 @@ async def test_negative_hits_give_back(algorithm: str) -> None:
 
 
 async def test_algorithms_that_know_single_requests_give_nothing_back() -> None:
-    """And do not say that they did."""
+    """They do not claim that they did."""
     refund = Descriptor((("a", "1"),), hits=2, is_refund=True)
     rules = '{ match: { a: "*" }, limit: 3/24h, algorithm: sliding_window_log }'
     async with serving(config_of(rules), still_clock()) as service:
@@ -155,7 +155,7 @@ async def test_algorithms_that_know_single_requests_give_nothing_back() -> None:
 
 
 async def test_what_no_rule_matches_is_not_limited() -> None:
-    """Nor is a domain that nobody knows."""
+    """Nor is an unknown domain."""
     async with serving(CONFIG, still_clock()) as service:
         assert (await service.ask({"c": "1"})).statuses == [EnvoyStatus(OK)]
         assert (await service.ask({"a": "1", "c": "1"})).statuses == [EnvoyStatus(OK)]
@@ -180,7 +180,7 @@ async def test_a_written_value_may_be_unlimited_or_refused() -> None:
 
 
 async def test_shadow_counts_and_lets_through() -> None:
-    """It is told in metrics, and keeps nothing of the others from being spent."""
+    """Metrics show it, and the other limits are still spent."""
     rules = """
         { match: { a: "*" }, limit: 3/h }
         { match: { b: "*" }, limit: 1/h, shadow: true }
@@ -195,7 +195,7 @@ async def test_shadow_counts_and_lets_through() -> None:
 
 
 async def test_the_whole_listener_may_be_in_shadow() -> None:
-    """Each descriptor is told the truth, the request passes."""
+    """Each descriptor has its true answer, the request passes."""
     async with serving(config_of(LIMITS, "shadow: true"), still_clock()) as service:
         await service.ask(B)
         assert codes(await service.ask(A, B)) == (OK, [OK, OVER_LIMIT])
@@ -231,7 +231,7 @@ async def test_a_rule_may_replace_another() -> None:
 
 
 async def test_several_limits_of_a_rule_all_hold() -> None:
-    """The tightest is the one that is told."""
+    """The answer has the tightest."""
     rules = '{ match: { a: "*" }, limits: [5/h, 2/m], name: both }'
     async with serving(config_of(rules), still_clock()) as service:
         first = await service.ask(A)
@@ -271,7 +271,7 @@ async def test_a_policy_may_be_named_by_several_rules() -> None:
     ],
 )
 def test_limits_are_told_in_units_of_time(limit: str, told: DescriptorStatus) -> None:
-    """A period that is none is not made one."""
+    """A period that is not one unit is not reported as one."""
     config = config_of(f"{{ match: {{ a: x }}, limit: {limit} }}")
 
     async def ask() -> DescriptorStatus | None:
@@ -304,7 +304,7 @@ async def test_limits_that_descriptors_bring_may_be_passed_over() -> None:
 
 
 async def test_a_limit_that_cannot_be_read_or_is_one_too_many_is_an_error() -> None:
-    """Whoever brings ever new ones would fill memory with them."""
+    """A caller that invents ever new ones would fill memory with them."""
     async with serving(CONFIG, still_clock()) as service:
         for unit in (0, 7, 99):
             with pytest.raises(UnknownUnitError):
@@ -369,7 +369,7 @@ QUOTAS = config_of("""
 
 
 async def test_a_request_is_refused_if_all_its_quotas_are_over() -> None:
-    """One of them is enough; those that are over say so, and spend nothing."""
+    """One with something left is enough; those that are over report it, and spend nothing."""
     async with serving(QUOTAS, still_clock()) as service:
         q, r = {"q": "1"}, {"r": "1"}
         assert codes(await service.ask(q, r)) == (OK, [OK, OK])

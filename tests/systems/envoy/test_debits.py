@@ -32,7 +32,7 @@ def said(key: str, hits: int | None, *, is_refund: bool = False) -> Descriptor:
 
 
 async def test_a_debit_counts_and_the_next_look_is_over() -> None:
-    """3,000 of 1,000 tokens do, as well as 11 of 10; the answer tells until when."""
+    """3,000 of 1,000 tokens do, as well as 11 of 10; the answer has the time until then."""
     async with serving(CONFIG, still_clock()) as service:
         assert (await service.ask(said("a", 0))).statuses == [EnvoyStatus(OK, TEN, 10, 0)]
         assert (await service.ask(said("a", 8))).statuses == [EnvoyStatus(OK, TEN, 2, 2880)]
@@ -83,7 +83,7 @@ async def test_one_debit_that_is_over_takes_no_other_back() -> None:
 
 
 async def test_a_rule_may_say_that_its_hits_are_debits() -> None:
-    """For those whose number nobody says."""
+    """For descriptors without a number."""
     async with serving(CONFIG, still_clock()) as service:
         for _ in range(11):
             await service.ask(said("d", None))
@@ -91,7 +91,7 @@ async def test_a_rule_may_say_that_its_hits_are_debits() -> None:
 
 
 async def test_what_is_owed_may_be_given_back() -> None:
-    """Who was debited too much has what is left at once."""
+    """A client that was debited too much has the remainder immediately."""
     async with serving(CONFIG, still_clock()) as service:
         await service.ask(said("a", 14))
         await service.ask(said("a", 6, is_refund=True))
@@ -99,7 +99,7 @@ async def test_what_is_owed_may_be_given_back() -> None:
 
 
 async def test_a_listener_may_have_no_debits() -> None:
-    """Then hits are requests, and a look never refuses."""
+    """Then hits are requests, and a query never refuses."""
     config = config_of(RULES.replace(", debits: on", ""), options="debits: off")
     async with serving(config, still_clock()) as service:
         assert codes(await service.ask(said("a", 11))) == (OVER_LIMIT, [OVER_LIMIT])
@@ -107,7 +107,7 @@ async def test_a_listener_may_have_no_debits() -> None:
 
 
 async def test_a_debit_in_shadow_counts() -> None:
-    """And refuses nobody."""
+    """And refuses no request."""
     async with serving(CONFIG, still_clock()) as service:
         assert codes(await service.ask(said("s", 14))) == (OK, [OK])
         assert codes(await service.ask(said("s", 0))) == (OK, [OK])

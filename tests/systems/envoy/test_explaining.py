@@ -16,7 +16,7 @@ def _explain(rules: str, options: str = "") -> list[str]:
 
 
 def test_every_kind_of_rule_has_its_sentence() -> None:
-    """Whose counts are whose, who is let through and who is not."""
+    """How they count, which are admitted and which are not."""
     lines = _explain(
         """
         { match: { database: users }, limit: 500/s }

@@ -192,7 +192,7 @@ async def test_ever_new_limits_of_their_own_are_an_error(monkeypatch: pytest.Mon
 
 
 async def test_plans_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And made anew, with the same counts."""
+    """And created again, with the same counts."""
     monkeypatch.setattr(envoy_rls, "KNOWN_MAX", 2)
     asked = [{"a": str(number)} for number in range(5)]
     async with served() as service:
@@ -201,7 +201,7 @@ async def test_plans_are_forgotten_when_there_are_too_many(monkeypatch: pytest.M
 
 
 async def test_what_is_no_question_is_an_error_and_is_counted() -> None:
-    """The connection goes on."""
+    """The connection persists."""
     async with served() as service:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = service.channel.unary_unary(PATH)
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -240,7 +240,7 @@ async def test_tools_find_the_service_by_reflection() -> None:
 
 
 async def test_who_leaves_has_spent_all_the_same() -> None:
-    """Envoy lets a request pass when it hears nothing in time, so it has to count."""
+    """Envoy admits a request without a timely answer, so it has to count."""
     store = ScriptedStore(still_clock())
     may_go = asyncio.Event()
     store.then(ScriptedHold(may_go))
@@ -287,7 +287,7 @@ async def test_what_was_spent_in_vain_is_given_back_by_a_store_elsewhere() -> No
 async def test_policies_have_the_word_while_the_store_is_away(
     word: str, first: EnvoyStatus, second: EnvoyStatus
 ) -> None:
-    """Open lets through, closed refuses, local decides alone by its share of the limit."""
+    """Open admits, closed refuses, local decides alone by its share of the limit."""
     rule = f'{{ match: {{ a: "*" }}, limit: 2/24h, on_store_error: {word} }}'
     store = ScriptedStore()
     store.gateways = 2
@@ -299,7 +299,7 @@ async def test_policies_have_the_word_while_the_store_is_away(
 
 
 async def test_a_port_that_another_has_is_an_error() -> None:
-    """And says so."""
+    """The error names it."""
     async with served() as service:
         other = config_of(LIMITS).listeners[0].model_copy(update={"bind": service.address})
         metrics = GatewayMetrics()

@@ -127,11 +127,11 @@ def test_whatever_comes_is_read_or_is_an_error(data: bytes) -> None:
 
 
 def test_fields_that_nobody_knows_are_passed_over() -> None:
-    """A later Envoy may say more."""
+    """A later Envoy may send more."""
     assert read_question(b"\x0a\x01d\xa2\x06\x01x") == EnvoyQuestion("d", [])
 
 
 def test_the_names_are_left_to_others_in_this_process() -> None:
-    """Who embeds Sluice may have Envoy's stubs."""
+    """A program that embeds Sluice may have Envoy's stubs."""
     with pytest.raises(KeyError):
         descriptor_pool.Default().FindFileByName("envoy/service/ratelimit/v3/rls.proto")

@@ -54,7 +54,7 @@ async def test_fields_of_envoys_own_service_are_of_the_tightest_limit() -> None:
 
 
 async def test_fields_of_envoys_own_service_may_have_other_names() -> None:
-    """As its settings LIMIT_LIMIT_HEADER and so on say; those that are not named keep theirs."""
+    """As with its settings LIMIT_LIMIT_HEADER and so on; the others keep their names."""
     options = "headers: envoy\nheader_names: { limit: X-Limit, reset: X-In }"
     async with serving(config_of(RULES, options), still_clock()) as service:
         names = [name for name, _ in (await service.ask(A)).headers]
@@ -62,7 +62,7 @@ async def test_fields_of_envoys_own_service_may_have_other_names() -> None:
 
 
 async def test_retry_after_is_said_once() -> None:
-    """Whoever calls the reset so has it in place of ours."""
+    """If the reset has that name, it takes the place of the gateway's field."""
     options = "headers: envoy\nheader_names: { reset: retry-after }"
     async with serving(
         config_of("{ match: { a: '*' }, limit: 1/m }", options), still_clock()
@@ -106,7 +106,7 @@ async def test_retry_after_is_said_once() -> None:
 async def test_fields_may_be_those_of_routes(
     style: str, passed: dict[str, str], refused: dict[str, str]
 ) -> None:
-    """Whatever the policies say: it is the listener's word."""
+    """The listener decides, not the policies."""
     async with serving(config_of(RULES, f"headers: {style}"), still_clock()) as service:
         assert dict((await service.ask(A, B)).headers) == passed
         assert dict((await service.ask(A, B)).headers) == refused
@@ -121,7 +121,7 @@ async def test_both_are_both() -> None:
 
 
 async def test_a_shadow_is_in_no_field_but_those_of_envoys_own_service() -> None:
-    """There is no hurry for who is let through."""
+    """An admitted client needs no hurry."""
     async with serving(config_of(RULES, "headers: draft"), still_clock()) as service:
         for _ in range(2):
             reply = await service.ask({"c": "1"})
@@ -193,7 +193,7 @@ async def test_filters_are_told_what_was_asked() -> None:
 
 
 async def test_filters_are_told_the_metadata_of_what_is_not_over() -> None:
-    """Of what two say the first holds, and mappings are joined, as with Envoy's own service."""
+    """Of two values the first applies, and mappings are merged, as with Envoy's own service."""
     rules = """
         { match: { a: "*" }, limit: 2/h, metadata: { plan: { name: a, of: [1, x] }, x: 1 } }
         { match: { b: "*" }, limit: 1/h, quota: on, metadata: { plan: { name: b, to: ~ }, y: 2 } }

@@ -64,7 +64,7 @@ def test_two_rules_with_the_same_match_are_an_error() -> None:
 
 @given(VALUES, st.text("xy*", max_size=5).filter(lambda text: "*" in text))
 def test_a_star_stands_for_any_text(value: str, pattern: str) -> None:
-    """As in a regular expression that says the same."""
+    """As in an equivalent regular expression."""
     wanted = re.fullmatch(pattern.replace("*", ".*"), value) is not None
     assert is_like(value, pattern.split("*")) == wanted
 

@@ -105,7 +105,7 @@ async def test_a_call_is_answered_with_what_the_method_says() -> None:
 
 
 async def test_what_is_no_message_is_an_internal_error_and_is_counted() -> None:
-    """As of any gRPC server; the connection goes on."""
+    """As with any gRPC server; the connection persists."""
     seen: list[int] = []
     async with _served(malformed=lambda: seen.append(1)) as (_, port), _channel(port) as channel:
         call = _unary(channel, SAY)
@@ -184,7 +184,7 @@ async def test_every_address_is_listened_on_where_no_host_is_named() -> None:
 
 
 async def test_health_is_told_of_the_server_and_of_each_service() -> None:
-    """By what else it is called, too; and nothing is told of others."""
+    """Also under its other names; and no other service is reported."""
     able = [True]
     async with _served(is_able=lambda: able[0]) as (_, port), _channel(port) as channel:
         health = _health(channel)
@@ -214,7 +214,7 @@ async def test_health_may_be_asked_of_all_services_at_once() -> None:
 
 
 async def test_every_method_that_reflection_shows_is_there() -> None:
-    """Whoever reads what there is may call it."""
+    """A client that reads the list can call them."""
     async with _served() as (_, port):
 
         def methods() -> list[str]:
@@ -253,7 +253,7 @@ async def test_who_watches_is_told_of_every_change_and_let_go_at_the_end() -> No
 
 
 async def test_who_watches_what_is_not_there_is_told_so_and_stays() -> None:
-    """As the health protocol says: the service may come."""
+    """As the health protocol requires: the service may appear."""
     async with _served() as (_, port), _channel(port) as channel:
         request = health_pb2.HealthCheckRequest(service="other")
         watch = _health(channel).Watch(request)
@@ -261,7 +261,7 @@ async def test_who_watches_what_is_not_there_is_told_so_and_stays() -> None:
 
 
 async def test_reflection_describes_every_service_and_a_call_can_be_made_from_it() -> None:
-    """The client knows nothing of the messages but what the server says."""
+    """The client knows only the messages that the server describes."""
     async with _served() as (_, port):
 
         def converse() -> None:
@@ -337,7 +337,7 @@ async def test_reflection_that_is_asked_nothing_ends(asked: int) -> None:
 
 
 async def test_reflection_leaves_calls_for_others(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever asks it, and however often."""
+    """However often reflection is called."""
     bounds = Bounds(calls=MAX_STREAMS + 1)
     async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
         calls: list[Any] = [channel.stream_stream(REFLECTION)() for _ in range(MAX_STREAMS)]
@@ -383,7 +383,7 @@ async def _until_taken(channel: grpc.aio.Channel) -> bytes:
 
 
 async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
-    """The end waits for it; who comes later is refused, and may ask another server."""
+    """The end waits for it; later calls are refused, and can go to another server."""
     say = _Held()
 
     async with _served(say) as (server, port), _channel(port) as channel:
@@ -428,7 +428,7 @@ async def test_the_end_waits_for_a_moment_in_which_no_call_begins() -> None:
 async def test_a_request_that_has_begun_and_never_comes_does_not_hold_up_the_end(
     method: str,
 ) -> None:
-    """Its call is told to go elsewhere."""
+    """Its call is redirected to another server."""
     async with _served() as (server, port), _channel(port) as channel:
         begun: Any = channel.stream_unary(method)()
         await _unary(channel, SAY)(b"")
@@ -440,7 +440,7 @@ async def test_a_request_that_has_begun_and_never_comes_does_not_hold_up_the_end
 
 @pytest.mark.parametrize("method", [SAY, "/grpc.health.v1.Health/Check"])
 async def test_a_request_that_takes_too_long_to_come_is_refused(method: str) -> None:
-    """Or clients could keep all calls that there may be; others are answered meanwhile."""
+    """Otherwise clients could use up all permitted calls; others are answered meanwhile."""
     # The whole request comes in this time.
     bounds = Bounds(request_us=1_000_000)
     async with _served(bounds=bounds) as (_, port), _channel(port) as channel:
@@ -473,7 +473,7 @@ async def test_a_client_that_leaves_before_its_message_leaves_no_line_in_the_log
 
 
 async def test_a_client_that_is_frozen_does_not_hold_up_the_end() -> None:
-    """It does not answer the PING that says that it has heard of the end."""
+    """It does not answer the PING that acknowledges the end."""
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
     async with _served() as (server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -500,7 +500,7 @@ async def test_a_call_that_takes_too_long_at_the_end_is_cut_off() -> None:
 
 
 async def test_a_connection_that_is_old_is_left_for_a_new_one() -> None:
-    """Its client is asked to; calls under way are answered, and cut off after the grace."""
+    """Its client is asked to reconnect; calls in flight end, or are cut off after the grace."""
     say = _Held()
 
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -519,7 +519,7 @@ async def test_a_connection_that_is_old_is_left_for_a_new_one() -> None:
 
 
 async def test_a_client_that_leaves_ends_its_call() -> None:
-    """What waits for an answer learns that nobody wants it any more."""
+    """The pending call learns that its client has left."""
     say = _Held()
 
     async with _served(say) as (_, port), _channel(port) as channel:
@@ -541,7 +541,7 @@ async def test_a_message_that_is_too_long_is_refused(compression: grpc.Compressi
 
 
 async def test_no_more_calls_are_under_way_than_there_may_be() -> None:
-    """One more is refused at once, and told why."""
+    """One more is refused immediately, with the reason."""
     say = _Held()
 
     async with _served(say, Bounds(calls=1)) as (_, port), _channel(port) as channel:
@@ -555,7 +555,7 @@ async def test_no_more_calls_are_under_way_than_there_may_be() -> None:
 
 
 async def test_a_connection_that_says_nothing_is_closed() -> None:
-    """Who does not begin HTTP/2 in time has no connection."""
+    """A client that does not start HTTP/2 in time is disconnected."""
     async with _served(bounds=Bounds(handshake_us=100_000)) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         async with asyncio.timeout(20):

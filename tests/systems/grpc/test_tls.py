@@ -114,7 +114,7 @@ def _pair(issued: Issued) -> str:
 async def test_both_services_are_served_by_tls_and_not_without(
     authority: Authority, log: Path
 ) -> None:
-    """And to nobody who trusts another authority."""
+    """And not to clients that trust another authority."""
     async with _running(_pair(authority.issue("a.test")), log) as (_, ports):
         assert await _ask(ports[0], authority) == OK
         async with _channel(ports[1], authority) as channel:
@@ -221,7 +221,7 @@ async def test_what_stands_around_certificates_is_nothing(
 def test_a_key_that_the_library_does_not_take_is_told_of_beforehand(
     key: CertificateIssuerPrivateKeyTypes, authority: Authority
 ) -> None:
-    """OpenSSL takes it; the start would fail, and say that the address is in use."""
+    """OpenSSL accepts it; the start would fail, with the error that the address is in use."""
     issued = authority.issue("a.test", key=key)
     with pytest.raises(ConfigError) as error:
         _check(_pair(issued))
@@ -240,7 +240,7 @@ def test_a_key_that_is_protected_is_not_to_have_its_passphrase_named(authority: 
 async def test_a_renewed_key_that_the_library_does_not_take_leaves_things_as_they_are(
     authority: Authority, log: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And nobody is told that it is in use."""
+    """And the log does not report it as in use."""
     shown = authority.issue("a.test")
     other = authority.issue("b.test", key=KEYS_OF_OPENSSL_ALONE[0])
     async with _running(_pair(shown), log) as (gateway, ports):

@@ -55,7 +55,7 @@ def test_it_is_a_ratio_server_with_metrics_where_they_are_wished(start_ratio: St
 
 
 def test_without_its_storage_every_call_is_an_error(start_ratio: Start) -> None:
-    """As with ratio; the server is there all the same, and says that it does not serve."""
+    """As with ratio; the server is reachable all the same, and reports that it does not serve."""
     port, nobody = free_port(), free_port()
     start_ratio(
         lambda: _listens(port),

@@ -139,7 +139,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 
 def test_a_password_is_not_repeated() -> None:
-    """What is said of a URL goes to logs."""
+    """Messages about a URL go to logs."""
     with pytest.raises(ConfigError) as error:
         read_environment({"RATIO_STORAGE": "redis://:s3cret@host:x/0"})
     assert "s3cret" not in str(error.value)

@@ -79,7 +79,7 @@ async def test_long_texts_are_apart_to_the_last_character() -> None:
 async def test_refused_hits_count_so_that_who_does_not_stop_stays_refused(
     clock: ManualClock,
 ) -> None:
-    """As ratio does; who holds back for a window is let through again."""
+    """As ratio does; a client that pauses for a window is admitted again."""
     async with serving("2/m", clock) as service:
         assert [await service.passes() for _ in range(2)] == [True, True]
         for _ in range(10):
@@ -110,7 +110,7 @@ async def test_a_hit_exactly_one_window_old_still_counts(clock: ManualClock) -> 
 
 
 async def test_the_first_rule_that_matches_counts() -> None:
-    """And the limit beside the rules holds for the rest."""
+    """And the limit next to the rules applies to the rest."""
     rules = (
         '{rules: [{owner: "pay-*", resource: "/v1/**", limit: 1/m},'
         ' {owner: "pay-*", limit: 2/m}, {resource: /health, unlimited: true}], limit: 3/m}'
@@ -131,7 +131,7 @@ async def test_the_first_rule_that_matches_counts() -> None:
 async def test_what_no_rule_matches_has_the_answer_that_is_chosen(
     unmatched: str, answer: bytes
 ) -> None:
-    """If there is no limit beside the rules."""
+    """If there is no limit next to the rules."""
     async with serving(f"{{rules: [{{owner: a, limit: 1/m}}], unmatched: {unmatched}}}") as service:
         assert [await service.ask("b") for _ in range(3)] == [answer] * 3
         assert await service.ask("a") == OK
@@ -160,7 +160,7 @@ async def test_several_limits_are_spent_all_or_none() -> None:
 
 
 async def test_what_is_no_question_is_an_error_and_counted() -> None:
-    """The connection goes on."""
+    """The connection persists."""
     async with serving("1/m") as service:
         for bad in (b"\x0a\x05hi", b"\x12\x01\xff"):
             with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -195,7 +195,7 @@ async def test_answers_are_counted() -> None:
 async def test_a_store_that_does_not_decide_is_answered_for_as_the_policy_says(
     on_store_error: str, answers: list[bytes | grpc.StatusCode]
 ) -> None:
-    """Closed is an error, as with ratio: nobody knows; and health checks are told."""
+    """Closed is an error, as with ratio; and health checks show it."""
     store = ScriptedStore()
     ratio = f"{{limit: 2/m, on_store_error: {on_store_error}}}"
     async with serving(ratio, store) as service:

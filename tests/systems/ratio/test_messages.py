@@ -45,12 +45,12 @@ def test_an_answer_is_one_code(code: int, data: bytes) -> None:
 
 
 def test_a_code_that_nobody_knows_is_unknown() -> None:
-    """An enum of proto3 is open: a later server may say more."""
+    """An enum of proto3 is open: a later server may have more values."""
     assert read_code(b"\x08\x09") == UNKNOWN
 
 
 def test_fields_that_nobody_knows_are_passed_over() -> None:
-    """A later client may say more, too."""
+    """A later client may send more, too."""
     assert read_question(b"\x0a\x01a\x1a\x01x\x20\x05") == RatioQuestion("a", "")
 
 
@@ -82,6 +82,6 @@ def test_whatever_comes_is_read_or_is_an_error(data: bytes) -> None:
 
 
 def test_the_names_are_left_to_others_in_this_process() -> None:
-    """Who embeds Sluice may have stubs of ratio's own."""
+    """A program that embeds Sluice may have ratio's stubs."""
     with pytest.raises(KeyError):
         descriptor_pool.Default().FindMessageTypeByName("RateLimitRequest")

@@ -75,7 +75,7 @@ async def test_on_redis_no_more_and_no_fewer_pass_than_the_algorithm_lets_throug
     quantity: int,
     rounds: Sequence[Sequence[tuple[str, str]]],
 ) -> None:
-    """Those of one round are asked at the same time, so which of them pass is not said."""
+    """Those of one round are concurrent, so it is not defined which of them pass."""
     model = Model(quantity, DAY_US, lambda: 0)
     redis.client().flushall()
     more = f"store: {{url: '{redis.url}', deadline: 5s}}"
@@ -167,7 +167,7 @@ async def test_a_store_that_goes_and_comes_back_is_told_by_errors_and_health_che
 
 
 async def test_balancers_are_told_of_the_end_before_it_begins(start_gateway: StartGateway) -> None:
-    """For `shutdown_delay` questions are answered, and health says NOT_SERVING."""
+    """For `shutdown_delay` questions are answered, and health is NOT_SERVING."""
     port = free_port()
     delayed = "server: { shutdown_delay: 1s }\n" + _listener(port, "9/d")
     gateway = await asyncio.to_thread(start_gateway, delayed)

@@ -35,7 +35,7 @@ def test_nothing_else_means_anything(text: str) -> None:
 
 
 def test_a_long_text_against_many_stars_takes_no_time() -> None:
-    """The timeout of tests is the judge: trying every way to split it would take for ever."""
+    """The timeout of tests decides: trying every way to split it would take forever."""
     pattern = compile_pattern("*a" * 400 + "*b")
     assert not pattern("a" * 60_000)
     assert compile_pattern("*ab" * 300 + "*")("ab" * 20_000)
@@ -45,7 +45,7 @@ def test_a_long_text_against_many_stars_takes_no_time() -> None:
 def test_the_first_rule_that_matches_is_found(
     pairs: list[tuple[str, str]], owner: str, resource: str
 ) -> None:
-    """By owner and resource both; -1 if there is none."""
+    """By owner and resource; -1 if there is none."""
     found = compile_rules([RulePattern(*pair) for pair in pairs])(owner, resource)
     matching = [
         index

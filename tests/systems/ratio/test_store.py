@@ -87,7 +87,7 @@ async def test_as_many_pass_as_the_server_lets_through() -> None:
 
 
 async def test_the_owner_is_the_domain_and_the_resource_the_key() -> None:
-    """Unless the URL says of whom."""
+    """Unless the URL names an owner."""
     async with _served() as server:
         async with _asking(server) as store:
             await _decide(store, _ask("10.0.0.1"))
@@ -103,7 +103,7 @@ async def test_the_owner_is_the_domain_and_the_resource_the_key() -> None:
 
 
 async def test_keys_and_scopes_are_apart() -> None:
-    """Identities are told apart to the last bit, even those that are no valid text."""
+    """Identities are distinguished to the last bit, even invalid text."""
     keys = ("a", "A", "a ", "ä", "a\u0308", "a#b", '"a"', "", "\x00", "a\udcff", '"a\\udcff"')
     scopes = ("pay", "pay/ip", "pay#ip", "pay%23ip")
     async with _served(quantity=1) as server, _asking(server) as store:
@@ -117,7 +117,7 @@ async def test_keys_and_scopes_are_apart() -> None:
 
 
 async def test_what_costs_more_is_that_many_calls() -> None:
-    """All of which must be let through; those that were count, as refused ones do with ratio."""
+    """All of which must be admitted; admitted ones count, as refused ones do with ratio."""
     async with _served() as server, _asking(server) as store:
         assert (await _decide(store, _ask(cost=4)))[0].allowed
         assert len(server.asked) == 4
@@ -162,7 +162,7 @@ async def test_a_look_passes_where_there_are_no_health_checks() -> None:
 
 
 async def test_a_look_that_no_health_check_answers_asks_once_a_question_has_failed() -> None:
-    """With ratio itself, only a question tells whether its Redis is back; no key is asked about."""
+    """With ratio itself, only a question shows whether its Redis is back; no key is used."""
     asked: list[RatioQuestion] = []
     is_away = False
 
@@ -247,7 +247,7 @@ async def test_what_the_server_cannot_decide_is_an_error_of_the_store(
 
 
 async def test_a_server_that_does_not_answer_is_late() -> None:
-    """After the deadline, of which it was told."""
+    """After the deadline, which it received."""
     async with _served() as server, _asking(server, deadline_us=50_000) as store:
         server.instead = hang
         with pytest.raises(StoreTimeout):
@@ -255,7 +255,7 @@ async def test_a_server_that_does_not_answer_is_late() -> None:
 
 
 async def test_who_gives_up_takes_the_calls_along() -> None:
-    """The server is told that nobody waits for it."""
+    """The server is told that the call is cancelled."""
     ended = asyncio.Event()
 
     async def answer(context: object) -> bytes:
@@ -304,7 +304,7 @@ async def test_a_server_that_was_never_there_is_no_reason_not_to_start() -> None
 
 
 async def test_a_store_that_is_closed_says_so() -> None:
-    """Calls under way end, too."""
+    """Calls in flight end, too."""
     async with _served() as server, _asking(server) as store:
         server.instead = hang
         asking = asyncio.ensure_future(store.decide([_ask()]))

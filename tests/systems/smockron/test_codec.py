@@ -83,7 +83,7 @@ def test_times_may_have_fractions(text: bytes, us: int) -> None:
 
 @given(st.integers(0, 2**53))
 def test_times_are_rounded_up_to_whole_milliseconds(us: int) -> None:
-    """Who waits until then is not early."""
+    """A client that waits until then is not early."""
     frames = write_control(DelayUntil("d", "k", us))
     assert frames is not None
     assert 0 <= int(frames[3]) * 1000 - us < 1000
@@ -110,7 +110,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("frames", MALFORMED)
 def test_what_is_no_accounting_message(frames: list[bytes]) -> None:
-    """Is said to be none."""
+    """The error says so."""
     with pytest.raises(MalformedMessage):
         read_accounting(frames)
 
@@ -126,13 +126,13 @@ def test_what_is_no_accounting_message(frames: list[bytes]) -> None:
     ],
 )
 def test_what_is_no_control_message(frames: list[bytes]) -> None:
-    """Is said to be none."""
+    """The error says so."""
     with pytest.raises(MalformedMessage):
         read_control(frames)
 
 
 def test_unknown_commands_are_ignored() -> None:
-    """Masters of other versions have some (RESYNCSTART, for one); more arguments likewise."""
+    """Masters of other versions have some, such as RESYNCSTART; more arguments likewise."""
     assert read_control([b"d\0", b"RESYNCSTART"]) is None
     assert read_control([b"d\0", b"RESYNCDONE", b""]) is None
     assert read_control([b"d\0", b"DELAY_UNTIL", b"k", b"1", b"1000"]) == DelayUntil("d", "k", 1000)

@@ -21,8 +21,9 @@ from gateway.limiter.decider import Decider
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.memory.store import MemoryStore
 from gateway.stores.opening import find_store
+from gateway.systems.smockron.bounded_log import LINES_PER_SECOND
 from gateway.systems.smockron.codec import DelayUntil
-from gateway.systems.smockron.listener import LINES_PER_SECOND, SmockronMaster, make_master
+from gateway.systems.smockron.listener import SmockronMaster, make_master
 from gateway.systems.smockron.other_masters import WAITING_MAX
 from gateway.systems.smockron.relay_codec import write_relay
 from tests.processes import free_pair
@@ -111,7 +112,7 @@ async def test_the_burst_passes_and_the_next_is_held() -> None:
 
 
 async def test_a_delayed_request_counts_when_it_went_on() -> None:
-    """The next may go 1 / rate after that."""
+    """The next may pass 1 / rate after that."""
     async with running("default: 1/h burst 1") as run, gatekeeper(run.port, "default") as peer:
         later_ms = now_ms() + 5 * SECOND_MS
         await peer.report("default", "DELAYED", "k", now_ms(), later_ms)
@@ -165,7 +166,7 @@ async def test_a_bucket_may_be_had_instead() -> None:
 
 
 async def test_a_domain_without_rules_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is ever held; a flood makes so many lines and no more."""
+    """No client is ever held; a flood gives a bounded number of lines."""
     caplog.set_level("INFO")
     async with running("seen:") as run, gatekeeper(run.port, "seen") as peer:
         await peer.report("seen", "ACCEPTED", "k\n2", info=b"curl/8 \xff")
@@ -196,7 +197,7 @@ async def test_what_is_no_message_is_counted_and_passed_over() -> None:
 
 
 async def test_an_unknown_domain_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """It is said in the log."""
+    """The log has it."""
     async with running("default: 1/h burst 1") as run, gatekeeper(run.port, "other") as peer:
         await peer.report("other", "ACCEPTED", "k")
         assert await peer.settled() == []
@@ -205,7 +206,7 @@ async def test_an_unknown_domain_is_passed_over(caplog: pytest.LogCaptureFixture
 
 
 async def test_times_far_ahead_are_not_believed(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody can have somebody held for years; a minute is as far as a request may wait."""
+    """No client can be held for years; a minute is as far as a request may wait."""
     async with running("default: 1/s burst 1") as run, gatekeeper(run.port, "default") as peer:
         for ahead_ms in (70 * SECOND_MS, 10**12, 10**14):
             await peer.report("default", "DELAYED", "k", now_ms(), now_ms() + ahead_ms)
@@ -275,7 +276,7 @@ async def test_who_sends_a_long_frame_is_disconnected(above: int, kind: bytes, s
 
 @pytest.mark.parametrize("above", [0, 1])
 async def test_peers_are_bounded_in_number(above: int, caplog: pytest.LogCaptureFixture) -> None:
-    """At either port: who comes then is turned away, which is said once, and has room later."""
+    """At either port: a new peer is refused, which is logged once, and has room later."""
     async with running("default: 1/h burst 1", more="max_connections: 2") as run:
         metrics = run.metrics.frontend("smockron")
         port = run.port + above
@@ -340,7 +341,7 @@ async def test_it_starts_again_at_the_same_ports() -> None:
 async def test_a_store_that_is_away_holds_nobody(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Messages are lost meanwhile, which is said once; afterwards it goes on."""
+    """Messages are lost meanwhile, which is logged once; afterwards they count again."""
     domains = f"default: {SLOW}"
     async with (
         running(domains, redis_server.url) as run,
@@ -362,7 +363,7 @@ async def test_a_store_that_is_away_holds_nobody(
 async def test_a_server_of_a_cluster_that_is_away_concerns_its_own_keys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is counted elsewhere is told as ever, and the log says once that not all is."""
+    """Counts elsewhere are published as before, and the log reports the losses once."""
     servers = ClusterServers(tmp_path, replicas=False)
     servers.start()
     try:
@@ -412,7 +413,7 @@ async def _until(is_so: Callable[[], bool]) -> None:
 
 
 async def test_two_masters_on_one_store_are_one(redis_server: RedisServer) -> None:
-    """Whichever a gatekeeper reports to; and whoever finds that somebody has to wait, both tell."""
+    """With reports to either of them, both publish the clients that have to wait."""
     async with (
         running("default: 1/h burst 10", redis_server.url) as one,
         running("default: 1/h burst 10", redis_server.url) as two,
@@ -457,7 +458,7 @@ async def _heard(peer: TestGatekeeper) -> list[list[bytes]]:
 
 
 async def test_masters_hear_of_each_other_again(redis_server: RedisServer) -> None:
-    """After their Redis was away, which they are told nothing of."""
+    """After an outage of their Redis, about which they get no message."""
     async with (
         running(f"default: {SLOW}", redis_server.url) as one,
         running(f"default: {SLOW}", redis_server.url) as two,
@@ -508,7 +509,7 @@ async def test_what_others_say_is_bounded(redis_server: RedisServer) -> None:
 
 
 async def test_what_others_say_of_a_far_future_is_not_believed(redis_server: RedisServer) -> None:
-    """Whose clock is wrong, or who may write to the channel, holds nobody for longer than we do."""
+    """A wrong clock, or access to the channel, holds no client for longer than a master would."""
     async with (
         running("default: 1/m burst 1", redis_server.url) as run,
         gatekeeper(run.port, "default") as peer,
@@ -526,7 +527,7 @@ async def test_what_others_say_of_a_far_future_is_not_believed(redis_server: Red
 async def test_who_may_not_listen_is_a_master_all_the_same(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A user of Redis without channels: the log says it once."""
+    """For a user of Redis without channels, the log reports it once."""
     with redis_server.client() as client:
         rules = {"commands": ["+@all"], "keys": ["*"], "passwords": ["+secret"]}
         client.acl_setuser("master", enabled=True, reset_channels=True, **rules)
@@ -618,7 +619,7 @@ async def _follow(
 
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_any_program_of_messages(stored: RedisServer, is_shared: bool) -> None:
-    """In memory and in Redis: of everybody the last word is what the rule says."""
+    """In memory and in Redis: the last message about each client is what the rule says."""
     store = stored.url if is_shared else "memory://"
     clock = ManualClock(wall_us() // 1000 * 1000)
     domains = ", ".join(f"d{number}: 1/min burst {burst}" for number, burst in enumerate(BURSTS))

@@ -120,7 +120,7 @@ async def test_who_is_held_waits_and_each_has_a_turn_of_its_own() -> None:
 
 
 async def test_exactly_the_longest_wait_is_a_wait() -> None:
-    """And a microsecond more is a refusal, which says when the time has come."""
+    """And a microsecond more is a refusal, with the time until it passes."""
     async with running() as run:
         await run.hold("k", 5 * SECOND_US)
         run.clock.advance(us=-1)
@@ -131,7 +131,7 @@ async def test_exactly_the_longest_wait_is_a_wait() -> None:
 
 
 async def test_a_limit_without_a_queue_refuses_at_once() -> None:
-    """Whoever is held."""
+    """For every held client."""
     async with running() as run:
         await run.hold("k", SECOND_US)
         impatient = replace(LIMIT, max_wait_us=0)
@@ -149,7 +149,7 @@ async def test_times_roll_forward_only() -> None:
 
 
 async def test_a_clock_that_is_set_back_holds_nobody_for_longer() -> None:
-    """What was told before is no later time; what is told from then on holds."""
+    """Earlier messages are not later times; new messages apply from then on."""
     async with running() as run:
         for identifier in ("j", "k", "l"):
             await run.hold(identifier, 4 * SECOND_US)
@@ -187,7 +187,7 @@ async def test_other_messages_change_nothing() -> None:
 
 
 async def test_a_slow_limit_is_believed_before_its_first_request() -> None:
-    """The master may hold somebody for as long as the limit says, whoever reported it."""
+    """The master may hold a client for as long as the limit allows, on any report."""
     slow = replace(LIMIT, period_us=3600 * SECOND_US)
     async with running(default=[slow]) as run:
         await run.hold("k", 3600 * SECOND_US)
@@ -197,7 +197,7 @@ async def test_a_slow_limit_is_believed_before_its_first_request() -> None:
 
 
 async def test_what_is_reported_is_counted() -> None:
-    """By what it says; what finds no room while the master is away, as dropped."""
+    """By its status; one without room while the master is unavailable, as dropped."""
     async with running() as run:
         told, before = run.store.messages, dict(run.store.messages)
         assert before["ACCEPTED", "sent"]
@@ -226,7 +226,7 @@ async def test_what_is_reported_is_counted() -> None:
 
 
 async def test_refusals_are_sampled() -> None:
-    """One in ten is reported, unless another share is said."""
+    """One in ten is reported, unless another share is set."""
     for options, wanted in (("", 10), ("?rejected=0%", 0), ("?rejected=100%", 100)):
         async with running(options) as run:
             await run.hold("k", 30 * SECOND_US)
@@ -242,7 +242,7 @@ async def test_refusals_are_sampled() -> None:
 
 
 async def test_a_turn_that_is_given_back_at_once_was_never_reported() -> None:
-    """There was no room to wait: the master hears of a refusal, and the next has the turn."""
+    """There was no room to wait: the master gets a refusal, and the next has the turn."""
     async with running("?rejected=100%") as run:
         await run.hold("k", SECOND_US)
         first = run.store.decide_now(ask("k"))
@@ -337,7 +337,7 @@ async def test_a_master_may_have_a_name() -> None:
 
 
 async def test_a_master_that_is_away_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Everything goes on, the log says so from the start, and when it is back the gatekeeper is."""
+    """Requests pass, the log reports it from the start, and it reconnects later."""
     caplog.set_level("INFO")
     port = free_pair()
     store = SmockronStore(f"smockron://127.0.0.1:{port}", clock=ManualClock(START_US))
@@ -428,7 +428,7 @@ Event = tuple[str, str, int]
     )
 )
 def test_any_program(events: list[Event]) -> None:
-    """Against a model: the latest time that was said or given away, never taken back."""
+    """Against a model: the latest time that was received or assigned, never reduced."""
     clock = ManualClock(START_US)
     store = SmockronStore("smockron://127.0.0.1", clock=clock)
     store.expect({"default": [LIMIT]})
@@ -463,7 +463,7 @@ def test_nothing_that_is_heard_raises() -> None:
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without pyzmq a configuration that needs it is refused, and says what to install."""
+    """Without pyzmq, a configuration that needs it is refused with the package to install."""
     monkeypatch.setitem(sys.modules, "zmq", None)
     for module in ("gateway.systems.smockron.zeromq", "gateway.systems.smockron.store"):
         monkeypatch.delitem(sys.modules, module, raising=False)

@@ -46,7 +46,7 @@ counters = st.tuples(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_numbers_have_the_size_of_the_server(size: int) -> None:
-    """A counter is made, and told, in the bytes that a server of each size has for it."""
+    """A counter is created and read in the bytes of a server of each size."""
     made, told = GOLDEN[size]
     reader = AnswerStream(size)
     reader.feed(bytes.fromhex(told))
@@ -87,7 +87,7 @@ def test_the_requests_of_the_paper() -> None:
 def test_a_period_has_the_finest_unit_that_fits(
     period_us: int, size: int, expected: Ttl | None
 ) -> None:
-    """The finest tells best when a window ends; none is better than one that is not the period."""
+    """The finest unit gives the end of a window best; any other period would be wrong."""
     assert ttl_of(period_us, size) == expected
 
 

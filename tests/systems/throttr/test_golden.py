@@ -14,7 +14,7 @@ from tests.systems.throttr.wire import MAX_MESSAGE, START, Line
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_each_message_has_its_answer(name: str) -> None:
-    """One request after the other, each in a read of its own."""
+    """One request after the other, each in a separate read."""
     size, exchanges = GOLDEN[name]
     line = Line(size)
     for said, answered in zip(*read(exchanges), strict=True):
@@ -31,7 +31,7 @@ def test_all_of_them_in_one_read_have_the_same_answers(name: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_they_may_be_cut_at_every_byte(name: str) -> None:
-    """Whatever the network makes two reads of; and each byte a read of its own."""
+    """With any split into two reads; and with each byte as a read."""
     size, exchanges = GOLDEN[name]
     said, answered = (b"".join(each) for each in read(exchanges))
     for place in range(1, len(said)):
@@ -43,7 +43,7 @@ def test_they_may_be_cut_at_every_byte(name: str) -> None:
 
 @pytest.mark.parametrize("size", INDEPENDENT)
 def test_they_may_come_in_every_order(size: int) -> None:
-    """Each has the answer of its own, in the order of asking."""
+    """Each has its answer, in order."""
     for order in permutations(INDEPENDENT[size]):
         line = Line(size)
         for said, answered in zip(*read(list(order)), strict=True):
@@ -90,7 +90,7 @@ def test_version_2_answers_what_is_no_request_once_and_goes_on(junk: bytes) -> N
 
 @pytest.mark.parametrize("junk", [b"\0", b"\x07", b"\x10\x01k", b"\xff" * 1000])
 def test_version_5_answers_what_is_no_request_and_ends(junk: bytes) -> None:
-    """Nobody can tell where the next request would begin."""
+    """The start of the next request would be unknown."""
     line = Line(16)
     assert line.say(b"\2\1k" + junk + b"\2\1k") == b"\0\0"
     assert line.parser.is_ended

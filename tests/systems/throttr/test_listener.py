@@ -216,7 +216,7 @@ def _has_counted(run: Run, number: int) -> bool:
 async def test_clients_of_another_version_or_size_are_told_of_once(
     version: str, said: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing else shows who moves what is wrong; a flood of it makes one line."""
+    """Nothing else shows a misconfigured client; a flood of such requests gives one line."""
     async with running(f"{{ version: {version}, message_timeout: 20ms }}") as run:
         for number in (1, 2):
             async with connected(run.port) as client:
@@ -301,7 +301,7 @@ async def test_what_has_expired_is_forgotten_although_nobody_asks() -> None:
 
 
 async def test_what_was_read_is_answered_when_the_gateway_ends() -> None:
-    """Then nobody is let in, and who is there is told that it is over."""
+    """Then no client can connect, and connected ones see the end."""
     async with running("v5") as run, connected(run.port) as client, connected(run.port) as idle:
         assert await client.ask(INSERT, 1) == b"\1"
         assert await idle.ask(TAKE, 1) == b"\1"
@@ -316,7 +316,7 @@ async def test_what_was_read_is_answered_when_the_gateway_ends() -> None:
 
 
 async def test_what_was_done_is_told_although_more_was_said() -> None:
-    """A client far behind in reading and far ahead in asking: all that counts is heard of."""
+    """A client far behind in reading and far ahead in requests: all answers arrive."""
     loop = asyncio.get_running_loop()
     with socket.socket() as client:
         async with running("v5") as run:

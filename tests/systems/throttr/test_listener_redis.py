@@ -150,7 +150,7 @@ async def test_many_long_buffers_come_a_few_at_a_time(server: RedisServer) -> No
 async def test_buffers_that_many_ask_for_come_a_few_at_a_time(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What Redis has to keep for all clients together is bounded; nobody is passed over."""
+    """What Redis must keep for all clients together is bounded; no client is passed over."""
     server.client().flushdb()
     answer = RedisRecords.answer
     asked: list[int] = [0]
@@ -242,7 +242,7 @@ def _lane_of(run: Run) -> ClockedConnection:
 async def test_a_frozen_redis_stalls_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And does nothing of what nobody waited for any more, when it goes on; the log tells of it."""
+    """And executes no abandoned requests when it continues; the log reports it."""
     redis = RedisServer(tmp_path / "redis")
     redis.start()
     async with (
@@ -272,7 +272,7 @@ async def test_a_frozen_redis_stalls_nobody(
 
 
 async def test_a_frozen_redis_lets_nobody_fill_the_memory(tmp_path: Path) -> None:
-    """Of what a client says meanwhile little is read, and all of it is answered afterwards."""
+    """Little is read from clients meanwhile, and everything is answered afterwards."""
     redis = RedisServer(tmp_path / "redis")
     redis.start()
     async with running("v5", store=redis.url) as run, connected(run.port) as client:
@@ -293,7 +293,7 @@ async def test_a_frozen_redis_lets_nobody_fill_the_memory(tmp_path: Path) -> Non
 
 
 async def test_a_full_redis_refuses_what_is_new_and_nothing_else(server: RedisServer) -> None:
-    """In any batch, whatever is beside it: records that are there are told, changed and deleted."""
+    """In any batch: existing records can be read, changed and deleted."""
     redis = server.client()
     redis.flushdb()
     query, purge = b"\2\1k", b"\4\1k"
@@ -325,7 +325,7 @@ async def test_a_full_redis_refuses_what_is_new_and_nothing_else(server: RedisSe
 
 
 async def test_a_listener_starts_without_its_redis(tmp_path: Path) -> None:
-    """Whoever asks is refused until it is there."""
+    """Requests are refused until it is there."""
     redis = RedisServer(tmp_path / "redis")
     async with running("v5", store=redis.url) as run, connected(run.port) as client:
         assert await client.ask(INSERT, 1) == b"\0"
@@ -392,7 +392,7 @@ async def _consume(client: Client, request: bytes, size: int, times: int) -> int
 def test_two_gateways_on_one_redis_give_out_exactly_the_quota(
     start_gateway: StartGateway, server: RedisServer, version: str
 ) -> None:
-    """Whoever asks where, and however many at a time."""
+    """With any number of clients on either of them."""
     server.client().flushdb()
     ports = [free_port() for _ in range(GATEWAYS)]
     for port in ports:

@@ -31,7 +31,7 @@ def test_version_2_is_answered_as_its_model_says(data: st.DataObject) -> None:
 @settings(max_examples=80)
 @given(data=st.data())
 def test_version_5_is_answered_as_its_model_says(size: int, data: st.DataObject) -> None:
-    """Any requests, in any pieces, at any time; what is none of them is the end."""
+    """Any requests, in any pieces, at any time; an invalid one is the end."""
     line, model, now, left = Line(size), Model5(size), START, b""
     request = st.one_of(*[requests5(size)] * 30, JUNK)
     for _ in range(data.draw(st.integers(1, 8))):

@@ -81,7 +81,7 @@ def test_bytes_are_bounded_as_well_as_records() -> None:
 
 
 def test_sweeping_looks_at_so_many_and_says_whether_more_is_to_do() -> None:
-    """A million records that expire at once do not hold up anybody."""
+    """A million records that expire together delay no request."""
     records = Records(MANY, 10**9)
     for number in range(1000):
         records.put(b"%d" % number, record(5), 0)
@@ -132,7 +132,7 @@ def test_what_expired_is_forgotten_by_sweeping_alone() -> None:
 
 
 def test_a_full_table_refuses_in_the_words_of_each_version() -> None:
-    """And goes on answering for the records that it has."""
+    """And it still answers for the records that it has."""
     two, five = Memory2(Records(1, 10**9)), Memory5(Records(1, 10**9), 16)
     first, second = ((INSERT, key, 2, 0, 5, 9, 1) for key in (b"a", b"b"))
     assert (
@@ -145,7 +145,7 @@ def test_a_full_table_refuses_in_the_words_of_each_version() -> None:
 
 
 def test_the_estimate_of_a_record_is_not_too_low() -> None:
-    """By what Python says it has allocated, keys of the usual length included."""
+    """Compared with Python's own allocations, including keys of the usual length."""
     for linger in (False, True):
         records = Records(MANY, 10**9)
         memory = Memory2(records)

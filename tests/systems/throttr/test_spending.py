@@ -198,7 +198,7 @@ def test_no_window_lets_more_through(
 
 
 def test_a_batch_is_one_write_and_several_limits_are_two() -> None:
-    """Whatever the number of asks; what is refused at a look is not written about again."""
+    """For any number of asks; a limit refused by a query is not written again."""
     server = Server()
     server.decide(*[ask(FEW) for _ in range(20)])
     assert server.writes == 1
@@ -248,7 +248,7 @@ def test_a_server_that_began_anew_gets_nothing_back() -> None:
 
 
 def test_retry_after_is_never_too_early() -> None:
-    """In the coarsest units too: what is told is when the next window can begin, or later."""
+    """In the coarsest units too: the next window can begin then, or earlier."""
     for size in SIZES:
         for limit in LIMITS:
             server = Server(size)
@@ -264,7 +264,7 @@ def test_retry_after_is_never_too_early() -> None:
 
 
 def test_what_can_never_pass_takes_nothing() -> None:
-    """It is told so, and the limits that it would pass are as they were."""
+    """The answer says so, and the limits that it would pass are unchanged."""
     server = Server()
     (verdict,) = server.decide(ask(FEW, MORE, cost=5))
 
@@ -284,7 +284,7 @@ def test_what_was_let_through_without_the_store_is_counted_as_far_as_there_is_ro
 
 
 def test_a_window_that_ends_between_two_words_is_tried_again() -> None:
-    """An answer that says neither yes nor no is asked for once more; not for ever."""
+    """An ambiguous answer is asked again; not forever."""
     server = Server()
     server.decide(ask(FEW))
     dialogue = server.talk.decide([ask(FEW)])
@@ -299,7 +299,7 @@ def test_a_window_that_ends_between_two_words_is_tried_again() -> None:
 
 
 def test_a_full_server_is_no_refusal() -> None:
-    """Nobody is over a limit that cannot be counted; what the batch took of others is returned."""
+    """A limit that cannot be counted refuses nothing; what the batch took is returned."""
     server = Server(max_records=1)
     server.decide(ask(MORE))
     with pytest.raises(StoreUnavailable) as caught:
@@ -318,7 +318,7 @@ def test_a_full_server_is_no_refusal() -> None:
     ],
 )
 def test_what_cannot_be_kept_is_not_asked(limit: Limit) -> None:
-    """It is a store error, which the check of a configuration is to prevent; a look is harmless."""
+    """It is a store error, which checking a configuration prevents; a query is harmless."""
     server = Server()
     with pytest.raises(StoreError, match="cannot keep"):
         server.decide(ask(limit))

@@ -121,7 +121,7 @@ async def test_a_server_that_is_not_there_yet(tmp_path: Path, make_store: MakeSt
 
 
 async def test_a_killed_server(server: ThrottrServer, make_store: MakeStore) -> None:
-    """Calls under way fail when the connection does, later ones at once; a new server serves."""
+    """Calls in flight fail with the connection, later ones immediately; a new server serves."""
     store = await ready(make_store(server.url))
     await decide(store, ask(LIMIT, cost=7))
     server.freeze()
@@ -156,7 +156,7 @@ async def test_a_frozen_server_and_what_came_too_late(
 async def test_a_connection_without_an_answer_is_given_up(
     server: ThrottrServer, make_store: MakeStore
 ) -> None:
-    """By the second sign of life; whoever waits then is told, and a new connection is made."""
+    """At the second heartbeat; waiting calls get an error, and a new connection is opened."""
     store = await ready(make_store(server.url, heartbeat_s=0.1))
     server.freeze()
     with pytest.raises(StoreUnavailable) as caught:
@@ -169,7 +169,7 @@ async def test_a_connection_without_an_answer_is_given_up(
 async def test_two_gateways_admit_exactly_the_limit(
     server: ThrottrServer, make_store: MakeStore
 ) -> None:
-    """Whoever asks, over however many connections, and with whatever else in one batch."""
+    """With any number of connections and clients, and with anything else in one batch."""
     stores = [await ready(make_store(server.url, domain="exact")) for _ in range(3)]
     both = Ask((LIMIT, replace(NARROW, count=90)), ("k", "k"), 1, 0)
     asks = [ask(LIMIT), both, ask(LIMIT), both]
@@ -219,7 +219,7 @@ async def test_a_server_of_another_size(
     "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 100, b"\1" * 100, b"\2", b""]
 )
 async def test_something_else_that_answers(make_store: MakeStore, said: bytes) -> None:
-    """A web server, noise, or somebody who hangs up: it is no Throttr server."""
+    """A web server, noise, or a closed connection: it is not a Throttr server."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -245,7 +245,7 @@ async def test_something_else_that_answers(make_store: MakeStore, said: bytes) -
 async def test_an_answer_that_is_none(
     make_store: MakeStore, said: bytes, kind: type[StoreError]
 ) -> None:
-    """Who waits for it is told, and the connection is not used again: nobody knows what is next."""
+    """Its caller gets an error, and the connection is closed: what follows is unknown."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await greet(reader, writer)
@@ -300,6 +300,6 @@ async def test_unanswered_calls_do_not_pile_up(
     ],
 )
 def test_a_url_that_cannot_be_used(url: str) -> None:
-    """It is told when the store is made."""
+    """The error is raised when the store is created."""
     with pytest.raises(ValueError, match="such as"):
         parse_throttr_url(url)

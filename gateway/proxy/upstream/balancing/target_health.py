@@ -13,7 +13,7 @@ calls this panic mode).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from gateway.proxy.upstream.balancing.candidate import Candidate
@@ -117,6 +117,37 @@ class TargetHealth:
     def is_panic(self) -> bool:
         """Return whether all targets are left out."""
         return not any(_is_usable(target) for target in self._targets)
+
+    def take_over(
+        self,
+        elder: TargetHealth,
+        kept: Mapping[int, int],
+        now_us: int,
+        *,
+        is_checked_alike: bool,
+    ) -> None:
+        """Continue with what is known of targets that were part of another set.
+
+        Args:
+            elder: the health of that set.
+            kept: the index of such a target, and its index there.
+            now_us: the current time.
+            is_checked_alike: whether its checks mean the same here.
+        """
+        for index, before in kept.items():
+            target, known = self._targets[index], elder._targets[before]
+            if is_checked_alike:
+                target.is_healthy = known.is_healthy
+            target.ramps_since_us = known.ramps_since_us if self._slow_start_us else None
+            if self._ejection is None:
+                continue
+            target.failures = min(known.failures, self._ejection.failures - 1)
+            target.earlier, target.last_us = known.earlier, known.last_us
+            target.returned_us = known.returned_us
+            if known.until_us and self._ejected < self._most:
+                target.until_us = known.until_us
+                self._ejected += 1
+        self._recompute(now_us)
 
     def refresh(self, now_us: int) -> list[Change]:
         """End ejections whose time is over, and raise the weights of targets that came back."""

@@ -57,7 +57,7 @@ def test_round_robin_gives_each_its_exact_share(weights: list[int], begin: int) 
 
 @given(WEIGHTS)
 def test_round_robin_is_smooth(weights: list[int]) -> None:
-    """At any moment nobody is ahead of or behind its share by more than one turn or two."""
+    """At any moment, none is ahead of or behind its share by more than one turn or two."""
     total = sum(weights)
     seen = Counter[int]()
     for number, index in enumerate(picks(RoundRobin(), Fleet(weights), 2 * total), 1):
@@ -79,7 +79,7 @@ def test_round_robin_of_equals_is_plain(count: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 50)), min_size=1, max_size=8))
 def test_least_requests_takes_the_least_busy(targets: list[tuple[int, int]]) -> None:
-    """Nobody has fewer requests for its weight than who is chosen."""
+    """No target has fewer requests for its weight than the chosen one."""
     fleet = Fleet([weight for weight, _ in targets])
     fleet.in_flight = [count for _, count in targets]
     chosen = LeastRequests().pick(fleet.candidates, None).index
@@ -102,7 +102,7 @@ def test_least_requests_fills_targets_by_weight(weights: list[int]) -> None:
 
 
 def test_least_requests_of_the_idle_take_turns() -> None:
-    """Where nobody has anything to do, that is round robin by weight."""
+    """If all are idle, this is round robin by weight."""
     assert picks(LeastRequests(), Fleet([3, 1]), 8) == [0, 0, 1, 0, 0, 0, 1, 0]
 
 

@@ -77,7 +77,7 @@ def test_it_refuses_until_its_time_is_over() -> None:
 
 
 def test_a_trial_that_fails_opens_it_again() -> None:
-    """At once, whatever the others say later."""
+    """Immediately, whatever the other trials report later."""
     breaker = opened()
     first, second = breaker.admit(5 * S), breaker.admit(5 * S)
     assert breaker.report(first, 6 * S, is_failure=True)
@@ -98,7 +98,7 @@ def test_a_trial_that_nobody_waits_for_gives_its_place_back() -> None:
 
 
 def test_trials_that_are_never_heard_of_are_made_again() -> None:
-    """After as long as it was open, and the old ones say nothing any more."""
+    """After as long as it was open; the old ones no longer count."""
     breaker = opened()
     lost = [breaker.admit(5 * S) for _ in range(2)]
     assert breaker.admit(10 * S - 1) == NO_TICKET

@@ -50,7 +50,7 @@ STEPS: Final = st.lists(
 def test_laws_of_standing(
     count: int, share: int, failures: int, steps: list[tuple[str, int, int]], panic: bool
 ) -> None:
-    """Never more ejected than the share (or one), never all; somebody is left if panic may be."""
+    """Never more ejected than the share (or one), never all; panic mode leaves candidates."""
     standing = standing_of(count, failures, share, 7 * S, panic=panic)
     now = 0
     was_ejected = set[int]()
@@ -82,7 +82,7 @@ def test_laws_of_standing(
 
 
 def test_failures_in_a_row_eject() -> None:
-    """A success in between begins the row anew."""
+    """A success in between restarts the count."""
     standing = standing_of(3)
     fail(standing, 1, 2, 0)
     standing.succeeded(1, 0)
@@ -126,7 +126,7 @@ def test_a_target_that_does_well_is_forgiven() -> None:
 
 
 def test_one_target_is_never_ejected() -> None:
-    """There is none that would do better."""
+    """No other target is better."""
     standing = standing_of(1)
     fail(standing, 0, 99, 0)
     assert usable(standing) == {0}
@@ -167,7 +167,7 @@ def test_who_is_ejected_is_better_than_who_fails_checks() -> None:
 
 
 def test_what_was_sent_before_an_ejection_does_not_end_it() -> None:
-    """Nor do requests that are sent there because nobody is left."""
+    """Neither do requests that are sent there because no other target is left."""
     standing = standing_of(2)
     fail(standing, 0, 3, 0)
     standing.succeeded(0, 1)

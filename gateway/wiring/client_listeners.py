@@ -1,0 +1,278 @@
+"""The listeners for HTTP clients: bound, served, and changed while they serve."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from socket import socket
+from typing import Final, NamedTuple
+
+from gateway.base.clock import US
+from gateway.base.tasks import becomes
+from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
+from gateway.config.values.address import UnixAddress
+from gateway.net.binding import BACKLOG, Sharing, SocketFile, bound_everywhere, bound_file
+from gateway.net.start_errors import cannot_listen
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.client.acceptor import Acceptor
+from gateway.proxy.client.handler import Configured
+from gateway.proxy.client.listener import AcceptPlan, HandshakeTimeouts, Listener
+from gateway.proxy.client.plain_listener import PlainListener
+from gateway.proxy.server import Proxy
+from gateway.wiring.listeners import Certificates, accept_plan_of
+
+SERVED_S: Final = 1.0
+"""How long clients whose connections were accepted may take until they are served, at the end."""
+
+
+class BoundSocket(NamedTuple):
+    """A socket that was bound for a listener.
+
+    Attributes:
+        number: the number of the listener, in the order of the configuration.
+        socket: bound to its address.
+    """
+
+    number: int
+    socket: socket
+
+
+@dataclass(slots=True)
+class _Door:
+    """One listener, with a socket for each of its addresses.
+
+    Attributes:
+        config: what it was made from.
+        acceptor: creates the connections of its clients.
+        listeners: they own the sockets.
+        file: the file of a Unix socket.
+    """
+
+    config: ListenerConfig
+    acceptor: Acceptor
+    listeners: list[Listener | PlainListener]
+    file: SocketFile | None = None
+
+
+class ChangedListeners(NamedTuple):
+    """The listeners of another configuration, not in use yet.
+
+    Attributes:
+        config: the configuration.
+        plans: what each of its listeners does with new connections.
+        bound: sockets of listeners that are new.
+        files: the files of new Unix sockets, by the number of their listener.
+        kept: the number of a listener, and its number before.
+    """
+
+    config: GatewayConfig
+    plans: list[AcceptPlan]
+    bound: list[BoundSocket]
+    files: dict[int, SocketFile]
+    kept: Mapping[int, int]
+
+    def close(self) -> None:
+        """Release what is new."""
+        for file in self.files.values():
+            file.remove()
+        for one in self.bound:
+            one.socket.close()
+
+
+def kept_listeners(old: GatewayConfig, new: GatewayConfig) -> dict[int, int]:
+    """Return which listeners keep their sockets: the number of each, and its number before."""
+    numbers = {(one.address, one.mode): number for number, one in enumerate(old.listen)}
+    return {
+        number: numbers[one.address, one.mode]
+        for number, one in enumerate(new.listen)
+        if (one.address, one.mode) in numbers
+    }
+
+
+class ClientListeners:
+    """All listeners of a gateway for HTTP clients.
+
+    Args:
+        proxy: serves the clients.
+        metrics: counts failures.
+        sharing: how addresses are shared with other processes.
+    """
+
+    def __init__(self, proxy: Proxy, metrics: GatewayMetrics, sharing: Sharing) -> None:
+        self._proxy = proxy
+        self._metrics = metrics
+        self._sharing = sharing
+        self._config: GatewayConfig | None = None
+        self._doors: list[_Door] = []
+        self._retired: list[Listener | PlainListener] = []
+
+    @property
+    def sockets(self) -> list[socket]:
+        """Return the sockets that it listens on."""
+        return [one for door in self._doors for each in door.listeners for one in each.sockets]
+
+    @property
+    def addresses(self) -> list[tuple[ListenerConfig, Address | UnixAddress]]:
+        """Return the addresses, with the actual ports."""
+        found: list[tuple[ListenerConfig, Address | UnixAddress]] = []
+        for door in self._doors:
+            address = door.config.address
+            for listener in door.listeners:
+                for one in listener.sockets:
+                    is_tcp = isinstance(address, Address)
+                    actual = Address(*one.getsockname()[:2]) if is_tcp else address
+                    found.append((door.config, actual))
+        return found
+
+    async def prepare(
+        self,
+        config: GatewayConfig,
+        certificates: Certificates,
+        sockets: Sequence[BoundSocket] | None,
+    ) -> ChangedListeners:
+        """Bind what is new in a configuration, without serving there.
+
+        Args:
+            config: the configuration.
+            certificates: those of its listeners.
+            sockets: the sockets of listeners that are new; None to bind them.
+
+        Raises:
+            StartError: an address cannot be bound; nothing new is left open.
+        """
+        kept = kept_listeners(self._config, config) if self._config is not None else {}
+        plans = [
+            accept_plan_of(listener, config, tls)
+            for listener, tls in zip(config.listen, certificates.listeners, strict=True)
+        ]
+        changed = ChangedListeners(config, plans, list(sockets or ()), {}, kept)
+        if sockets is not None:
+            return changed
+        for number, listener in enumerate(config.listen):
+            if number in kept:
+                continue
+            try:
+                await self._bind(number, listener, changed)
+                if self._config is not None:
+                    # An error must be known before anything is changed.
+                    for one in changed.bound:
+                        one.socket.listen(BACKLOG)
+            except OSError as error:
+                changed.close()
+                path = "listen" if len(config.listen) == 1 else f"listen[{number}]"
+                raise cannot_listen(path, listener.address, error) from error
+        return changed
+
+    async def _bind(self, number: int, listener: ListenerConfig, changed: ChangedListeners) -> None:
+        address = listener.address
+        if isinstance(address, UnixAddress):
+            # The file may be that of a listener that is about to go.
+            own = frozenset({os.getpid()} if self._config is not None else ())
+            predecessors, handover = self._sharing.predecessors | own, self._sharing.handover
+            one, file = await asyncio.to_thread(
+                bound_file, address, listener.mode, predecessors, handover
+            )
+            changed.files[number] = file
+            changed.bound.append(BoundSocket(number, one))
+        else:
+            for one in await bound_everywhere(address, self._sharing):
+                changed.bound.append(BoundSocket(number, one))
+
+    def acceptors(self, changed: ChangedListeners) -> dict[Configured, int]:
+        """Return what creates the connections of listeners that stay, and the port of redirects."""
+        return {
+            self._doors[before].acceptor: changed.config.listen[number].redirect_to_https or 0
+            for number, before in changed.kept.items()
+        }
+
+    async def commit(self, changed: ChangedListeners, most: int) -> None:
+        """Serve at the listeners of another configuration, and no longer at those before.
+
+        Args:
+            changed: as prepared.
+            most: as in `Listener`.
+        """
+        config = changed.config
+        times = config.server
+        patience = HandshakeTimeouts(times.header_timeout / US, times.body_timeout / US)
+        before, doors = self._doors, []
+        retired = [
+            door for number, door in enumerate(before) if number not in changed.kept.values()
+        ]
+        ended: set[Configured] = {door.acceptor for door in retired}
+        for number, (listener, plan) in enumerate(zip(config.listen, changed.plans, strict=True)):
+            old = before[changed.kept[number]] if number in changed.kept else None
+            if old is None:
+                sockets = [one.socket for one in changed.bound if one.number == number]
+                acceptor = self._proxy.acceptor(listener.redirect_to_https or 0)
+                door = _Door(listener, acceptor, [], changed.files.get(number))
+            else:
+                door = old
+                if old.config != listener:
+                    # Its clients came in by other rules.
+                    ended.add(old.acceptor)
+                old.config = listener
+                sockets = self._keep(old, plan, patience, most)
+            for one in sockets:
+                door.listeners.append(self._listener(one, door.acceptor, plan, patience, most))
+                await door.listeners[-1].start_serving()
+            doors.append(door)
+        self._doors = doors
+        self._config = config
+        for door in retired:
+            if door.file is not None:
+                await asyncio.to_thread(door.file.remove)
+            self._retire(door.listeners)
+        self._proxy.close_when_idle(ended)
+
+    def _keep(
+        self, door: _Door, plan: AcceptPlan, patience: HandshakeTimeouts, most: int
+    ) -> list[socket]:
+        """Change a listener; return copies of its sockets if it needs listeners of another kind."""
+        others = [one for one in door.listeners if isinstance(one, PlainListener) != plan.is_plain]
+        if not others:
+            for one in door.listeners:
+                if isinstance(one, Listener):
+                    one.reconfigure(plan, patience, most)
+            return []
+        copies = [one.dup() for listener in others for one in listener.sockets]
+        door.listeners = []
+        self._retire(others)
+        return copies
+
+    def _retire(self, listeners: Sequence[Listener | PlainListener]) -> None:
+        for one in listeners:
+            one.retire()
+        self._retired = [one for one in (*self._retired, *listeners) if one.is_busy]
+
+    def _listener(
+        self,
+        sock: socket,
+        acceptor: Acceptor,
+        plan: AcceptPlan,
+        patience: HandshakeTimeouts,
+        most: int,
+    ) -> Listener | PlainListener:
+        if plan.is_plain:
+            return PlainListener(sock, acceptor)
+        return Listener(sock, acceptor, plan, patience, self._metrics, most)
+
+    async def stop(self, seconds: float) -> None:
+        """Accept no more.
+
+        Args:
+            seconds: how long requests may take. Connections that are not served yet have no longer,
+                and at most a second.
+        """
+        for door in self._doors:
+            if door.file is not None:
+                await asyncio.to_thread(door.file.remove)
+        for door in self._doors:
+            self._retired += door.listeners
+        for listener in self._retired:
+            listener.stop()
+        await becomes(lambda: not any(one.is_busy for one in self._retired), min(seconds, SERVED_S))
+        for listener in self._retired:
+            listener.close()

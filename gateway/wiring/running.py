@@ -1,0 +1,348 @@
+"""A configuration in use: everything that is made from it, but for sockets.
+
+A reload makes the next one beside it. What has not changed is used again as the same object:
+certificates, upstreams with their connections and health, the store and its decider. So a request
+that began under the old configuration ends under it, and no count is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.admin.readiness import StoreState
+from gateway.base.errors import ConfigError, StartError
+from gateway.config.models.frontends import titles
+from gateway.config.models.gateway import GatewayConfig
+from gateway.limits.key_overrides import KeyOverrides
+from gateway.net.binding import Sharing
+from gateway.observe.logs import AccessLog
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.client.admission import affordable
+from gateway.proxy.gate import Gate
+from gateway.proxy.server import ProxySettings
+from gateway.proxy.upstream.pool import TargetPool
+from gateway.proxy.upstream.targets import Upstream
+from gateway.routing.client_address import ClientAddress
+from gateway.stores.base import Store, WarningStore
+from gateway.stores.memory.store import MemoryStore
+from gateway.stores.migrating import MovingStore
+from gateway.stores.opening import reconfigure_memory
+from gateway.stores.shared.store import SharedStore
+from gateway.systems.base import FrontendContext
+from gateway.wiring.field_names import hidden_fields, reserved_fields
+from gateway.wiring.limiter import (
+    close_store,
+    decider_of,
+    expect_limits,
+    limits_by_policy,
+    memory_store_of,
+    memory_url,
+    overrides_of,
+    reader_of,
+    show_memory,
+    store_of,
+)
+from gateway.wiring.listeners import Certificates, certificates_of
+from gateway.wiring.policies import compile_policies, plans_of
+from gateway.wiring.routes import compile_pages, compile_routes
+
+if TYPE_CHECKING:
+    from gateway.limiter.decider import Decider
+    from gateway.stores.mysql.policies import PolicyReader
+
+MAX_ANSWER_HEAD = 128 * 1024
+"""Maximum size of the header fields of a response, in bytes."""
+SHARED = Sharing(is_on=True)
+"""A reload may put another listener for clients of other systems in the place of one."""
+LOOK_S = 0.25
+"""How often a decider that is no longer used is checked for requests that it still serves."""
+
+
+class ProcessParts(NamedTuple):
+    """What all configurations of a process have in common.
+
+    Attributes:
+        metrics: all counters.
+        workers: how many processes serve.
+        memory: the store for `memory://` that they share; None if this is the only one.
+        has_frontends: whether this process serves the clients of other systems.
+        is_leaving: whether the gateway is shutting down, but still serving.
+        sharing: as in `FrontendContext`.
+    """
+
+    metrics: GatewayMetrics
+    workers: int = 1
+    memory: Store | None = None
+    has_frontends: bool = True
+    is_leaving: Callable[[], bool] = lambda: False
+    sharing: Sharing = SHARED
+
+
+class RunningConfig:
+    """A configuration, and what was made from it.
+
+    Args:
+        config: checked and complete.
+        around: what all configurations of this process have in common.
+        elder: the configuration before; None at the start.
+
+    Attributes:
+        config: as given.
+        store: where counts are.
+        decider: asks it.
+        certificates: all of them; load them before they are used.
+        upstreams: by name.
+        policies: the run-time form of each policy, by name.
+        overrides: the numbers of keys that have their own; None if none have.
+        reader: keeps them up to date; None if there are none.
+
+    Raises:
+        StartError: the URL of the store cannot be used.
+    """
+
+    def __init__(
+        self, config: GatewayConfig, around: ProcessParts, elder: RunningConfig | None = None
+    ) -> None:
+        self.config = config
+        self._around = around
+        self._elder = elder
+        metrics = around.metrics
+        self._memory = around.memory
+        if elder is not None and self._memory is None and memory_url(config):
+            self._memory = memory_store_of(elder.store)
+        self._take_store(elder)
+        self.certificates: Certificates = certificates_of(
+            config,
+            has_frontends=around.has_frontends,
+            elder=elder.certificates if elder is not None else None,
+        )
+        self.upstreams = {name: self._upstream(name, elder) for name in config.upstreams}
+        self.overrides = self._take_overrides(elder)
+        for route in config.routes:
+            # Here, and not in another thread, where it could interrupt a scrape.
+            metrics.route(route.name)
+        self.policies = compile_policies(config, metrics, self.overrides)
+
+    def compile(self) -> None:
+        """Compile what requests need; thousands of routes take a while, so call it in a thread."""
+        config = self.config
+        gate = Gate(
+            compile_routes(
+                config, self.upstreams, self.policies, self.decider, self._around.metrics
+            ),
+            ClientAddress(config.trusted_proxies, config.ipv6_prefix),
+            hidden_fields(config),
+        )
+        self._limits = limits_by_policy(config)
+        self._settings = ProxySettings(
+            gate,
+            config.server,
+            None,
+            max_connections=max_connections(config),
+            reserved=reserved_fields(config),
+            pages=compile_pages(config),
+        )
+
+    # What is made, or taken over.
+
+    def _take_store(self, elder: RunningConfig | None) -> None:
+        config, metrics = self.config, self._around.metrics
+        self.store: Store
+        self.decider: Decider
+        if elder is not None and _has_same_store(elder.config, config):
+            self.store, self.decider = elder.store, elder.decider
+            return
+        workers = self._around.workers
+        try:
+            self.store = store_of(config, metrics, self._memory, workers)()
+        except ConfigError as error:
+            problem = error.problems[0]
+            raise StartError(problem.path or "store.url", problem.message, problem.hint) from error
+        self.decider = decider_of(config, self.store, metrics.store("main"), workers)
+
+    def _upstream(self, name: str, elder: RunningConfig | None) -> Upstream:
+        config, tls = self.config.upstreams[name], self.certificates.upstreams.get(name)
+        found = elder.upstreams.get(name) if elder is not None else None
+        if elder is not None and found is not None:
+            is_same = elder.config.upstreams[name] == config
+            if is_same and elder.certificates.upstreams.get(name) is tls:
+                return found
+        counters = self._around.metrics.upstream(name)
+        return Upstream(name, config, counters, MAX_ANSWER_HEAD, tls, elder=found)
+
+    def _take_overrides(self, elder: RunningConfig | None) -> KeyOverrides | None:
+        self.reader: PolicyReader | None
+        overrides = overrides_of(self.config)
+        if overrides is not None and elder is not None and elder.reader is not None:
+            is_same = elder.config.store == self.config.store
+            self.reader = elder.reader if is_same else reader_of(self.config, overrides)
+            return elder.overrides if is_same else overrides
+        self.reader = reader_of(self.config, overrides)
+        return overrides
+
+    @property
+    def pools(self) -> set[TargetPool]:
+        """Return the targets of all upstreams."""
+        return {pool for upstream in self.upstreams.values() for pool in upstream.pools}
+
+    # What it says.
+
+    def settings(self, access_log: AccessLog | None) -> ProxySettings:
+        """Return what it says of HTTP clients."""
+        return self._settings._replace(access_log=access_log)
+
+    def store_states(self) -> tuple[list[StoreState], str]:
+        """Return whether its stores work as policies need, and a remark about them."""
+        store = self.store
+        states = [StoreState("main", self.decider.is_ready, self._reason_to_need_store())]
+        if isinstance(store, MovingStore):
+            # Policies need the old store.
+            states.append(StoreState("new", store.is_new_ready, needed_by=""))
+        return states, store.warning if isinstance(store, WarningStore) else ""
+
+    def _reason_to_need_store(self) -> str:
+        if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
+            return "a policy"
+        if any(listener.throttr is not None for listener in self.config.listeners):
+            return "a Throttr listener"
+        return ""
+
+    def frontend_context(self) -> FrontendContext:
+        """Return what the clients of other systems share with routes."""
+        config, around = self.config, self._around
+        certificates = self.certificates.frontends
+        return FrontendContext(
+            config=config,
+            decider=self.decider,
+            store=self.store,
+            policies=self.policies,
+            plan_of=plans_of(config.policies, self.policies),
+            metrics=around.metrics,
+            tls=dict(zip(titles(config.listeners), certificates, strict=True)),
+            is_leaving=around.is_leaving,
+            sharing=around.sharing,
+        )
+
+    # Its life.
+
+    async def start(self) -> None:
+        """Let the store connect, in the background, unless it has been in use before."""
+        elder = self._elder
+        if elder is None or elder.decider is not self.decider:
+            await self.decider.start()
+        if self.reader is not None and (elder is None or elder.reader is not self.reader):
+            await self.reader.start()
+
+    def take_effect(self) -> None:
+        """Apply the numbers that the store and upstreams go by; after this it is in use."""
+        elder, self._elder = self._elder, None
+        config, metrics = self.config, self._around.metrics
+        self.publish()
+        if elder is not None:
+            metrics.keep(
+                routes={route.name for route in config.routes},
+                policies=config.policies,
+                upstreams=config.upstreams,
+                frontends=titles(config.listeners),
+            )
+        if config.store.migrate is None:
+            metrics.stores.pop("new", None)
+        if elder is not None and elder.decider is self.decider:
+            server, settings = config.server, config.store
+            self.decider.reconfigure(
+                deadline_us=settings.deadline,
+                share=None if settings.share == "auto" else settings.share,
+                max_waiting=server.max_waiting,
+                terms=[policy.terms for policy in config.policies.values() if policy.terms],
+            )
+            expect_limits(self._limits, self.store)
+        if isinstance(self._memory, MemoryStore):
+            reconfigure_memory(self._memory, memory_url(config))
+        elif isinstance(self._memory, SharedStore):
+            self._memory.reconfigure(config.store.deadline)
+        kept = elder.upstreams.values() if elder is not None else ()
+        for upstream in self.upstreams.values():
+            if upstream not in kept:
+                upstream.start()
+
+    def publish(self) -> None:
+        """Let the counters show what this configuration uses."""
+        self.decider.publish()
+        show_memory(self.store, self._around.metrics)
+        for upstream in self.upstreams.values():
+            upstream.publish()
+
+    async def retire(self, successor: RunningConfig) -> None:
+        """End what another configuration does not use, once no request needs it any more."""
+        for upstream in self.upstreams.values():
+            if upstream not in successor.upstreams.values():
+                upstream.retire(successor.pools)
+        if self.reader is not None and self.reader is not successor.reader:
+            await self.reader.aclose()
+        if self.decider is not successor.decider:
+            try:
+                # Requests end in many places, and none of them knows who waits for the last one.
+                while self.decider.is_busy:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_S)
+            finally:
+                await self._close_store(successor._memory)
+
+    async def discard(self, elder: RunningConfig) -> None:
+        """Undo what was made: this configuration is not used."""
+        elder.publish()
+        for upstream in self.upstreams.values():
+            if upstream not in elder.upstreams.values():
+                upstream.close(elder.pools)
+        if self.reader is not None and self.reader is not elder.reader:
+            await self.reader.aclose()
+        if self.decider is not elder.decider:
+            await self._close_store(self._memory)
+
+    async def _close_store(self, kept: Store | None) -> None:
+        await self.decider.finish()
+        await close_store(self.store, kept)
+
+    async def aclose(self) -> None:
+        """End everything; nothing is served any more."""
+        for upstream in self.upstreams.values():
+            upstream.close()
+        if self.reader is not None:
+            await self.reader.aclose()
+        await self.decider.aclose()
+
+
+def _has_same_store(old: GatewayConfig, new: GatewayConfig) -> bool:
+    """Return whether two configurations can use the same store, and its decider."""
+    before, after = old.store, new.store
+    same: dict[str, object] = {"share": after.share}
+    if memory_url(new) == after.url:
+        # It answers at once, whatever the deadline, and keeps its counts when its room changes.
+        same |= {"url": after.url, "deadline": after.deadline}
+        if memory_url(old) != before.url:
+            return False
+    return old.domain == new.domain and before.model_copy(update=same) == after
+
+
+def max_connections(config: GatewayConfig) -> int:
+    """Return the maximum number of clients: the configured one, or what the open files allow."""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config.server.max_connections
+    if wanted == "auto":
+        upstreams = config.upstreams.values()
+        return affordable(open_files, sum(u.max_connections * len(u.targets) for u in upstreams))
+    return min(wanted, affordable(open_files, 0))
+
+
+def missing_files(config: GatewayConfig) -> str:
+    """Return a warning if the limit of open files allows fewer clients than the configuration."""
+    wanted, most = config.server.max_connections, max_connections(config)
+    if wanted == "auto" or wanted <= most:
+        return ""
+    open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"server.max_connections is {wanted}, but the limit of {open_files} open files allows only "
+        f"{most}; raise it with ulimit -n, or LimitNOFILE of systemd"
+    )
