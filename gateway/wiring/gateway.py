@@ -14,7 +14,7 @@ from gateway.admin.readiness import Phase, Readiness, judge
 from gateway.admin.reloading import Reloadable, ReloadRecord
 from gateway.admin.resources import OneProcess
 from gateway.base.clock import US
-from gateway.base.errors import GatewayError, StartError
+from gateway.base.errors import StartError
 from gateway.base.tasks import Tasks, becomes
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
@@ -117,9 +117,7 @@ class Gateway:
         self._phase = Phase.STARTING
         self._output = self._open_output(config)
         self._log_as(config)
-        self._around = ProcessParts(
-            metrics=self.metrics, is_leaving=self._is_leaving, sharing=sharing
-        )
+        self._around = ProcessParts(self.metrics, is_leaving=self._is_leaving, sharing=sharing)
         if resources is not None:
             self._around = self._around._replace(
                 workers=resources.workers,

@@ -10,7 +10,7 @@ import gc
 import logging
 from collections.abc import Sequence
 from socket import socket
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import gateway
 from gateway.admin import AdminServer, Phase, ReloadState
@@ -34,6 +34,10 @@ from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
+
+LOOKS: Final = 1_000
+LOOK_S: Final = 0.005
+"""How often, and how frequently, a successor's limiter checks whether the workers serve already."""
 
 
 async def serve(
@@ -133,7 +137,9 @@ class _LimiterProcess:
     async def serve(self) -> None:
         """Serve until the supervisor stops it or is gone."""
         self._supervisor.report_started()
-        await self._may_serve.wait()
+        if not self._may_serve.is_set():
+            await self._may_serve.wait()
+            await self._wait_for_workers()
         await self._start_admin()
         self._watcher.start(self._config.server.watch)
         self._preparing.start(self._supervisor)
@@ -145,6 +151,16 @@ class _LimiterProcess:
         await self._close_admins()
         self._tasks.cancel()
         self._output.close()
+
+    async def _wait_for_workers(self) -> None:
+        """Wait until the workers serve: /readyz would say "starting" for a moment.
+
+        Requests wait meanwhile.
+        """
+        for _ in range(LOOKS):
+            if (await self._fleet.readiness()).phase is not Phase.STARTING:
+                return
+            await asyncio.sleep(LOOK_S)
 
     def _end(self) -> None:
         self._may_serve.set()

@@ -141,7 +141,7 @@ def test_one_that_cannot_start_changes_nothing(
                     load.wait_for_more()
                     assert running.pid == pid
                     wait_until(lambda: children(pid) == family, "what failed is still there")
-                running.upgrade()
+                running.wait_for_end(running.upgrade())
                 load.wait_for_more()
             assert load.failures == []
 
