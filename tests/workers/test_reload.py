@@ -80,6 +80,21 @@ def test_a_signal_reloads_as_a_request_does(change: Change) -> None:
     assert changing.bodies() == {b"two"}
 
 
+def test_a_watched_file_is_reloaded_without_being_asked(change: Change) -> None:
+    """Whoever asked for the reload before, each new content is used once."""
+    watched = ANSWERS.replace("watchdog: off", "watchdog: off, watch: on")
+    changing = change(watched.format(body="one"))
+    changing.write(watched.format(body="two"))
+    wait_until(lambda: changing.says("configuration reloaded") == 1, "nothing is reloaded")
+    assert changing.bodies() == {b"two"}
+    # A restarted limiter goes on from there.
+    os.kill(limiter_of(changing.gateway), signal.SIGKILL)
+    wait_until_ready(changing.gateway, 4)
+    changing.write(watched.format(body="three"))
+    wait_until(lambda: changing.says("configuration reloaded") == 2, "nothing is reloaded")
+    assert changing.bodies() == {b"three"}
+
+
 def test_a_file_with_a_mistake_changes_nothing_and_says_why(
     change: Change,
 ) -> None:
