@@ -213,7 +213,11 @@ class UnixClient(RawClient):
     def __init__(self, path: str) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(20)
-        self.sock.connect(path)
+        try:
+            self.sock.connect(path)
+        except OSError:
+            self.close()
+            raise
 
 
 def takes_connections(path: str) -> bool:

@@ -18,7 +18,7 @@ from gateway.workers.upgrade import Successor
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import log_lines
-from tests.processes import free_pair, free_port
+from tests.processes import answers, free_pair, free_port
 from tests.workers.family import children, is_there, wait_until
 from tests.workers.succession import Load, UnixClient, Upgradable, takes_connections, upgradable
 
@@ -243,6 +243,34 @@ def test_the_file_of_a_unix_socket_stays_until_the_end(
             assert takes_connections(str(path))
             wait_until(lambda: not gone.exists(), "a file is left that nobody serves")
     wait_until(lambda: not path.exists(), "the file is left")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_reload_has_opened_is_handed_over(
+    start_gateway: StartGateway, tmp_path: Path, workers: int
+) -> None:
+    """Also the file of a Unix socket that the first configuration did not have."""
+    path, port = tmp_path / "s.sock", free_port()
+    with RecordingUpstream() as upstream:
+        config = CONFIG.format(workers=workers, url=upstream.url)
+        with upgradable(start_gateway, config, tmp_path) as running:
+            running.change("listen: [", f"listen: [unix:{path}, '127.0.0.1:{port}', ")
+            running.gateway.server.signal(signal.SIGHUP)
+            wait_until(lambda: takes_connections(str(path)) and answers(port), "it is not reloaded")
+            inode = path.stat().st_ino
+            with (
+                Load(lambda: UnixClient(str(path))) as local,
+                Load(lambda: RawClient(port)) as load,
+            ):
+                load.wait_for_more()
+                local.wait_for_more()
+                running.wait_for_end(running.upgrade())
+                load.wait_for_more()
+                local.wait_for_more()
+            assert load.failures == []
+            assert local.failures == []
+            assert path.stat().st_ino == inode
+    assert not path.exists()
 
 
 def test_a_successor_that_says_nothing_is_ended() -> None:
