@@ -24,7 +24,9 @@ COVERED: Final[Mapping[str, str]] = {
     ),
     "config/test_spellings.py": "config.values.store_url",
     "e2e/test_clocks.py": "base.clock",
-    "e2e/test_command.py": "__main__ command.alone command.arguments command.cli",
+    "e2e/test_command.py": (
+        "__main__ command.alone command.arguments command.cli command.comparing"
+    ),
     "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
     "e2e/test_operations.py": "routing.methods",
@@ -94,7 +96,6 @@ COVERED: Final[Mapping[str, str]] = {
     "systems/throttr/test_store_faults.py": (
         "systems.throttr.heartbeat systems.throttr.pipe systems.throttr.server_connection"
     ),
-    "wiring/test_reloading.py": "config.explaining.differences",
     "wiring/test_gateway.py": "wiring.admin net.start_errors wiring.limiter",
     "wiring/test_reload.py": "wiring.client_listeners wiring.running",
     "workers/test_admin.py": "workers.reports",

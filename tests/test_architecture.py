@@ -708,7 +708,7 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
         for _, name in _imports(path.read_text())
         if _is_in(name, "gateway.config.checking.load") and not _is_in(module, "gateway.config")
     }
-    commands = {"gateway.command.asking", "gateway.command.cli"}
+    commands = {f"gateway.command.{one}" for one in ("asking", "cli", "comparing")}
     assert users <= {*commands, "gateway.library.limiter"}
 
 

@@ -100,13 +100,19 @@ class ReloadRecord:
         self._metrics.config_applied_us = state.applied_us
         self._metrics.is_last_reload_applied = not state.failed_us
 
-    def note(self, outcome: ReloadOutcome) -> None:
-        """Log and count an outcome."""
+    def note(self, outcome: ReloadOutcome, ended_us: int | None = None) -> None:
+        """Log and count an outcome.
+
+        Args:
+            outcome: what came of a reload.
+            ended_us: when another process knew that, so that both tell the same time; None for now.
+        """
         _log(outcome)
         if not outcome.is_possible:
             return
         self._metrics.config_reloads["applied" if outcome.is_applied else "failed"] += 1
-        self.restore(self._state.after(outcome, self._clock()))
+        now_us = self._clock() if ended_us is None else ended_us
+        self.restore(self._state.after(outcome, now_us))
 
     @property
     def document(self) -> dict[str, str]:

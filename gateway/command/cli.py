@@ -22,6 +22,7 @@ import gateway
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.command.arguments import StoreOnce, address
 from gateway.command.asking import add_admin, healthcheck, reload
+from gateway.command.comparing import add_diff
 from gateway.command.preload import preload
 from gateway.command.printing import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_problems
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 STDERR: Final = 2
 COMMANDS: Final = (
-    *("run", "reload", "check", "schema", "import", "ratio", "demo", "healthcheck", "version"),
+    *("run", "reload", "check", "diff", "schema", "import"),
+    *("ratio", "demo", "healthcheck", "version"),
 )
 SYSTEMS: Final = ("envoy-ratelimit",)
 RATIO_VARIABLES: Final = (
@@ -117,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--explain", action="store_true", help="explain what the configuration does")
     check.add_argument("-q", "--quiet", action="store_true", help="print problems only")
     check.set_defaults(command=_check)
+
+    add_diff(commands)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of the configuration")
     schema.set_defaults(command=_schema)

@@ -39,11 +39,13 @@ class ReloadReport(NamedTuple):
         requests: how many requests for a reload, of those that the limiter passed on, it answers.
         digest: of the files that were read, as in `ConfigSource`.
         outcome: what came of it.
+        ended_us: when that was known, in microseconds since 1970.
     """
 
     requests: int
     digest: bytes
     outcome: ReloadOutcome
+    ended_us: int
 
 
 @dataclass(slots=True)
@@ -339,10 +341,12 @@ class Reloads:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             os.close(attempt.parcel)
-        self.state = self.state.after(outcome, wall_us())
+        ended_us = wall_us()
+        self.state = self.state.after(outcome, ended_us)
         limiter, requests = self._asking
         self._asking = (None, 0)
-        self._unreported.append((limiter, ReloadReport(requests, self._source.loaded, outcome)))
+        report = ReloadReport(requests, self._source.loaded, outcome, ended_us)
+        self._unreported.append((limiter, report))
 
     def _report(self, children: Iterable[Child]) -> None:
         """Let the limiter report outcomes; a restarted one does it, too."""

@@ -42,7 +42,7 @@ class ReloadRequests:
         """Take note of the outcome of a reload, which the supervisor reports in a file."""
         (file,) = files
         report = cast("ReloadReport", unpack(file))
-        self._record.note(report.outcome)
+        self._record.note(report.outcome, report.ended_us)
         self._answer(report.requests, report.outcome)
         return report
 

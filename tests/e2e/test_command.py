@@ -508,3 +508,19 @@ def test_a_ready_made_listener_with_tls_says_how_to_try_it(tmp_path: Path) -> No
     hint = failed.stderr.partition("for a test: ")[2].splitlines()[0]
     subprocess.run(["sh", "-c", hint], check=True, capture_output=True, timeout=60)
     assert _sluice("check", config).returncode == 0
+
+
+def test_diff_says_what_would_change(tmp_path: Path) -> None:
+    """And ends as diff(1) does: 0 for nothing, 1 for something, 2 for what cannot be read."""
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text("routes:\n  /a: { upstream: http://x:80, limit: 100/s }\n")
+    new.write_text("routes:\n  /a: { upstream: http://x:80, limit: '${LIMIT:-50/s}' }\n")
+    changed = _sluice("diff", old, new)
+    assert (changed.returncode, changed.stderr) == (1, "")
+    assert changed.stdout == "Policy /a: limits: 100/s becomes 50/s.\n"
+    same = _sluice("diff", old, new, env={"LIMIT": "100/s"})
+    assert (same.returncode, same.stdout) == (0, "Nothing changes.\n")
+    new.write_text("routes:\n  /a: { upstrem: http://x:80 }\n")
+    wrong = _sluice("diff", old, new)
+    assert wrong.returncode == 2
+    assert f"{new}:2:" in wrong.stderr

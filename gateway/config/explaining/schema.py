@@ -63,11 +63,11 @@ def json_schema() -> Schema:
     """Return the schema as plain data, to be written as JSON."""
     root = GatewayConfig.model_json_schema(schema_generator=_Generator)
     definitions: dict[str, Schema] = root.pop("$defs")
-    models = _models(GatewayConfig)
+    known = models(GatewayConfig)
     for name, definition in (*definitions.items(), ("GatewayConfig", root)):
         # What a route does not say is as its upstream or the whole file has it.
-        if name in models and name != RouteConfig.__name__:
-            _add_defaults(definition, models[name])
+        if name in known and name != RouteConfig.__name__:
+            _add_defaults(definition, known[name])
     root["properties"]["policies"]["propertyNames"] = {"pattern": _NAME}
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
@@ -90,7 +90,7 @@ def json_schema() -> Schema:
     return {"$schema": DIALECT, "title": "Sluice gateway", **root}
 
 
-def _models(kind: Any) -> dict[str, type[BaseModel]]:
+def models(kind: Any) -> dict[str, type[BaseModel]]:
     """All models that a file may hold, by name."""
     found: dict[str, type[BaseModel]] = {}
     left = [kind]

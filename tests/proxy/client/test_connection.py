@@ -403,12 +403,12 @@ async def test_a_slow_body_is_no_offence_while_it_comes(tmp_path: Path) -> None:
     """The time counts from piece to piece."""
     async with (
         answering(OK) as upstream,
-        running(tmp_path, upstream, server={"body_timeout": "1s", "min_rate": "off"}) as run,
+        running(tmp_path, upstream, server={"body_timeout": "2s", "min_rate": "off"}) as run,
     ):
         client = await run.client()
         client.send(post(b"").replace(b"Length: 0", b"Length: 10"))
         for _ in range(10):
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.25)
             client.send(b"x")
         assert (await client.read()).status == 200
         assert upstream.requests[0].endswith(b"x" * 10)

@@ -1,0 +1,48 @@
+"""`sluice diff`: what another configuration would change."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.base.errors import ConfigError
+from gateway.command.printing import EXIT_OK, EXIT_USAGE, print_problems
+
+EXIT_DIFFERENT: Final = 1
+
+
+def add_diff(commands: Any) -> None:
+    """Add the command to those of the command line, as argparse keeps them."""
+    parser = commands.add_parser("diff", help="say what would change between two configurations")
+    text = "a YAML file, or a folder of YAML files"
+    parser.add_argument("old", type=Path, metavar="OLD", help=text)
+    parser.add_argument("new", type=Path, metavar="NEW", help="the same")
+    parser.set_defaults(command=diff)
+
+
+def diff(options: argparse.Namespace) -> int:
+    """Print what differs between two configurations.
+
+    Returns:
+        0 if nothing differs, 1 if something does, 2 if one of them cannot be used, as diff(1).
+    """
+    from gateway.config.checking.load import load
+    from gateway.config.explaining.differences import differences
+    from gateway.wiring.certificates import inspection
+
+    try:
+        old, new = (
+            load(path, os.environ, inspect=inspection(is_start=False))
+            for path in (options.old, options.new)
+        )
+    except ConfigError as error:
+        print_problems(error.problems)
+        return EXIT_USAGE
+    found = differences(old.config, new.config)
+    for sentence in found:
+        print(new.secrets.hide(old.secrets.hide(sentence)))
+    if not found:
+        print("Nothing changes.")
+    return EXIT_DIFFERENT if found else EXIT_OK
