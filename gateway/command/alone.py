@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -18,11 +19,25 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.wiring.gateway import Gateway
 from gateway.wiring.reloading import Reloader, renew_only
 from gateway.workers.start_signals import ENDING, StartSignals
-from gateway.workers.upgrade import NOT_UPGRADED, UPGRADED, UPGRADING, Succession, Upgrade
+from gateway.workers.upgrade import (
+    NOT_UPGRADED,
+    RELOAD_WAITS,
+    REPLACED,
+    STOPPING,
+    UNDER_WAY,
+    UPGRADE_WAITS,
+    UPGRADED,
+    UPGRADING,
+    Succession,
+    Successor,
+    Upgrade,
+)
 
 log = logging.getLogger(__name__)
 
 EXIT_OK: Final = 0
+END_S: Final = 5.0
+"""How long a stop waits for an upgrade that ends its successor."""
 
 
 async def serve(
@@ -46,32 +61,38 @@ async def serve(
     """
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
+    manager = succession.manager
     running = Gateway(config, sharing=succession.sharing)
     running.reloadable = reloader = reloader_of(running) if reloader_of is not None else None
-    upgrading = _Upgrading(running, succession, ended)
-    reload = reloader.ask if reloader is not None else partial(renew_only, running)
+    reload = reloader.ask if reloader is not None else partial(renew_only, running, manager)
+    upgrading = _Upgrading(running, reloader, succession, ended)
     with start_signals.handed_over():
         for number in ENDING:
             loop.add_signal_handler(number, _end, loop, number, ended)
         loop.add_signal_handler(signal.SIGHUP, reload)
         loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
-        loop.add_signal_handler(signal.SIGUSR2, upgrading.begin)
+        loop.add_signal_handler(signal.SIGUSR2, upgrading.ask)
     await running.start()
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()
     gc.freeze()
+    for note in succession.notes:
+        log.warning("%s", note)
     await started(running.addresses)
-    succession.serving()
+    if not ended.is_set():
+        succession.serving()
     await running.serve_admin()
-    upgrading.allow()
+    upgrading.start()
     if reloader is not None:
         reloader.start()
     await ended.wait()
     if reloader is not None:
+        reloader.stop()
+    is_replaced = await upgrading.end()
+    if reloader is not None:
         await reloader.end()
-    is_replaced = upgrading.end()
     if not is_replaced:
-        succession.manager.stopping()
+        manager.stopping()
     await running.stop(is_replaced=is_replaced)
     return EXIT_OK
 
@@ -84,32 +105,60 @@ def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> 
 
 
 class _Upgrading:
-    """Upgrades of a gateway in an event loop.
+    """Upgrades of a gateway in an event loop: one at a time, and none during a reload.
 
     Args:
         running: the gateway.
+        reloader: what reloads its configuration; None if there are no files.
         succession: of this process.
-        ended: set when a successor serves.
+        ended: whether the gateway stops; set here when a successor serves.
     """
 
-    def __init__(self, running: Gateway, succession: Succession, ended: asyncio.Event) -> None:
+    def __init__(
+        self,
+        running: Gateway,
+        reloader: Reloader | None,
+        succession: Succession,
+        ended: asyncio.Event,
+    ) -> None:
         self._running = running
+        self._reloader = reloader
         self._ended = ended
         self._upgrade = Upgrade(succession)
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_allowed = False
+        self._has_started = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def allow(self) -> None:
-        """Allow upgrades from now on: the gateway serves."""
-        self._is_allowed = True
+    def start(self) -> None:
+        """Begin upgrades from now on: the gateway serves."""
+        self._has_started.set()
 
-    def begin(self) -> None:
-        """Start a successor."""
-        if not self._is_allowed or self._ended.is_set():
-            log.warning("not upgraded: this gateway is starting or stopping")
-            return
+    def ask(self) -> None:
+        """Upgrade as soon as possible."""
+        if self._ended.is_set():
+            log.warning(STOPPING)
+        elif self._tasks:
+            log.warning(NOT_UPGRADED, UNDER_WAY)
+        else:
+            self._tasks.start(self._run())
+
+    async def _run(self) -> None:
+        if not self._has_started.is_set():
+            log.info(UPGRADE_WAITS, "start")
+            await self._has_started.wait()
+        if self._reloader is not None and self._reloader.is_reloading:
+            log.info(UPGRADE_WAITS, "reload")
+        async with self._without_reloads():
+            if self._ended.is_set():
+                log.warning(STOPPING)
+            else:
+                await self._begin()
+
+    def _without_reloads(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._reloader is None else self._reloader.held(RELOAD_WAITS)
+
+    async def _begin(self) -> None:
         now_us = monotonic_us()
         try:
             successor = self._upgrade.begin(self._running.sockets, {os.getpid()}, now_us)
@@ -117,35 +166,37 @@ class _Upgrading:
             log.error(NOT_UPGRADED, error)  # noqa: TRY400 - the reason says it all
             return
         log.info(UPGRADING, successor.pid)
-        self._loop.add_reader(successor.channel, self._check)
-        self._timer = self._loop.call_at(
-            self._loop.time() + (successor.due_us - now_us) / US, self._check
-        )
-
-    def _check(self) -> None:
-        is_done = self._upgrade.check(monotonic_us())
-        if is_done is None:
-            return
-        self._forget()
+        is_done = await self._serves(successor)
         if is_done:
             log.info(UPGRADED)
+            if self._reloader is not None and self._reloader.stop(REPLACED):
+                # The file may have changed after the successor has read it.
+                with suppress(ProcessLookupError):
+                    os.kill(successor.pid, signal.SIGHUP)
             self._ended.set()
+        elif is_done is None:
+            self._upgrade.abandon()
         else:
-            self._tasks.start(self._note_failure())
+            log.error(NOT_UPGRADED, await asyncio.to_thread(self._upgrade.failure))
 
-    def _forget(self) -> None:
-        """Wait for the successor no longer."""
-        if self._timer is not None and self._upgrade.successor is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._loop.remove_reader(self._upgrade.successor.channel)
+    async def _serves(self, successor: Successor) -> bool | None:
+        """Return whether a successor serves; None if the gateway stops before that is known."""
+        self._loop.add_reader(successor.channel, self._changed.set)
+        try:
+            while (is_done := self._upgrade.check(monotonic_us())) is None:
+                if self._ended.is_set():
+                    return None
+                with suppress(TimeoutError):
+                    async with asyncio.timeout((successor.due_us - monotonic_us()) / US):
+                        await self._changed.wait()
+                self._changed.clear()
+        finally:
+            self._loop.remove_reader(successor.channel)
+        return is_done
 
-    async def _note_failure(self) -> None:
-        reason = await asyncio.to_thread(self._upgrade.failure)
-        log.error(NOT_UPGRADED, reason)
-
-    def end(self) -> bool:
+    async def end(self) -> bool:
         """End a successor that does not serve yet; return whether there is one that does."""
-        self._forget()
-        self._upgrade.abandon()
+        self._has_started.set()
+        self._changed.set()
+        await self._tasks.finish(END_S)
         return self._upgrade.is_done

@@ -33,7 +33,9 @@ from gateway.command.printing import (
 from gateway.workers.start_signals import StartSignals
 
 if TYPE_CHECKING:
+    from gateway.config.checking.load import ConfigFiles
     from gateway.config.models.gateway import GatewayConfig
+    from gateway.config.values.redaction import Secrets
     from gateway.wiring.gateway import Gateway
     from gateway.wiring.reloading import Reloader
     from gateway.workers.upgrade import Succession
@@ -203,10 +205,23 @@ def _run(options: argparse.Namespace) -> int:
             workers = worker_count(loaded.config.server.workers)
             if workers > 1:
                 return supervise(loaded, workers, files, start_signals, succession)
-        from gateway.wiring.reloading import Reloader
-
-        reloader_of = partial(Reloader, source=files, secrets=loaded.secrets)
+        reloader_of = _reloader_of(files, loaded.secrets, succession)
         return _run_alone(loaded.config, start_signals, succession, reloader_of)
+
+
+def _reloader_of(
+    files: ConfigFiles, secrets: Secrets, succession: Succession
+) -> Callable[[Gateway], Reloader]:
+    """Return what makes the reloader of a gateway."""
+    from gateway.wiring.reloading import Reloader
+
+    return partial(
+        Reloader,
+        source=files,
+        secrets=secrets,
+        manager=succession.manager,
+        drop_unwanted=succession.drop_unwanted,
+    )
 
 
 def _get_ready() -> None:
@@ -373,13 +388,12 @@ async def _serve_demo(listen: str, start_signals: StartSignals, succession: Succ
     from gateway.command.alone import serve
     from gateway.config.checking.load import ConfigFiles
     from gateway.config.explaining.explain import outline
-    from gateway.wiring.reloading import Reloader
 
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
         files = ConfigFiles(demo.CONFIG, demo.environment(upstream.url, listen))
         config, _, secrets = files.load()
-        reloader_of = partial(Reloader, source=files, secrets=secrets)
+        reloader_of = _reloader_of(files, secrets, succession)
 
         async def announce(addresses: Sequence[object]) -> None:
             print(f"Sluice listens on http://{addresses[0]}, in front of a demo upstream.")

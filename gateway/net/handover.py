@@ -54,6 +54,18 @@ def _shown(place: InheritedPlace) -> Address | UnixAddress:
     return Address(str(place.address[0]), int(str(place.address[1])))
 
 
+class Unwanted(NamedTuple):
+    """Inherited sockets that no listener of a configuration uses, in words.
+
+    Attributes:
+        closed: those that a gateway had opened: their listener was removed.
+        open: those of the service manager, where connections wait that no listener accepts.
+    """
+
+    closed: tuple[str, ...]
+    open: tuple[str, ...]
+
+
 class HasNumber(Protocol):
     """A socket."""
 
@@ -100,7 +112,9 @@ class Handover:
     """The listening sockets that a process inherits, and leaves to its successor.
 
     Until this process serves, what it inherits still belongs to its predecessor, which may have to
-    continue. Once its successor serves, everything belongs to that.
+    continue. Once its successor serves, everything belongs to that. The sockets of a service
+    manager stay open here for as long as this process runs: a reload may remove their listener and
+    add it again.
 
     Args:
         announced: the descriptors that are inherited; they belong to this object from now on.
@@ -155,7 +169,7 @@ class Handover:
 
     @property
     def left(self) -> list[socket.socket]:
-        """Return the sockets that no listener has taken."""
+        """Return the sockets that no listener has taken, and all of the service manager's."""
         return [one.socket for one in self._left]
 
     def take(self, wanted: Sequence[Wanted]) -> tuple[list[socket.socket], list[Wanted]]:
@@ -163,37 +177,39 @@ class Handover:
 
         Args:
             wanted: the addresses of the listener.
+
+        Raises:
+            OSError: no more files can be opened.
         """
         found = [self._left[at] for at in taken([one.place for one in self._left], wanted)]
         lacking = missing([one.place for one in found], wanted)
-        self._left = [one for one in self._left if one not in found]
-        return [one.socket for one in found], lacking
+        sockets = [one.socket if one.announced.is_ours else one.socket.dup() for one in found]
+        self._left = [one for one in self._left if one not in found or not one.announced.is_ours]
+        return sockets, lacking
 
     def is_foreign(self, one: socket.socket) -> bool:
         """Return whether a service manager has opened a socket, and looks after its file."""
         return _identity(one) in self._foreign
 
-    def drop_unwanted(self, wanted: Collection[AnyPlace]) -> list[str]:
-        """Close the sockets that no listener will take.
+    def drop_unwanted(self, wanted: Collection[AnyPlace]) -> Unwanted:
+        """Close the sockets of gateways that no listener will take; return all unwanted ones.
 
         Args:
             wanted: the addresses of all listeners.
-
-        Returns:
-            Those of the service manager, in words: connections wait there that nothing accepts.
         """
-        if not self._left:
-            return []
         kept = {self._left[at] for at in taken([one.place for one in self._left], wanted)}
         unwanted = [one for one in self._left if one not in kept]
-        self._left = [one for one in self._left if one in kept]
-        for one in unwanted:
-            if one.announced.is_ours and one.place.family == socket.AF_UNIX:
+        closed = [one for one in unwanted if one.announced.is_ours]
+        self._left = [one for one in self._left if one not in closed]
+        for one in closed:
+            if one.place.family == socket.AF_UNIX:
                 path = str(one.place.address[0])
                 with suppress(OSError):
                     self.once_adopted(partial(remove_same, path, identity_of(path)))
             one.socket.close()
-        return [str(one) for one in unwanted if not one.announced.is_ours]
+        # Copies of one socket, or several of one address, are one line.
+        closed_words = tuple(dict.fromkeys(map(str, closed)))
+        return Unwanted(closed_words, tuple(str(one) for one in unwanted if one not in closed))
 
     def announced(self, sockets: Iterable[HasNumber]) -> list[Announced]:
         """Return what a successor is told of sockets: each of them once."""
@@ -207,7 +223,7 @@ class Handover:
         return list(found.values())
 
     def close(self) -> None:
-        """Close the sockets that no listener has taken."""
+        """Close the sockets that are left."""
         for one in self._left:
             one.socket.close()
         self._left = []

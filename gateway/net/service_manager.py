@@ -28,7 +28,7 @@ class ServiceManager:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
 
     def started(self) -> None:
-        """Report that the gateway serves, also after a reload or an upgrade that failed."""
+        """Report that the gateway serves, also after a reload, or an upgrade that failed."""
         self._send("READY=1")
 
     def reloading(self) -> None:
@@ -50,3 +50,7 @@ class ServiceManager:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
             one.settimeout(SEND_S)
             one.sendto(message.encode(), self._address)
+
+
+NO_MANAGER: Final = ServiceManager()
+"""In place of a service manager: everything that is sent to it is dropped."""

@@ -10,7 +10,7 @@ import gc
 import logging
 from collections.abc import Sequence
 from socket import socket
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import gateway
 from gateway.admin import AdminServer, Phase, ReloadState
@@ -67,7 +67,8 @@ async def serve(
 
 
 def _log_text(files: list[int]) -> None:
-    log.error("%s", unpack(files[0]))
+    level, text = cast("tuple[int, str]", unpack(files[0]))
+    log.log(level, "%s", text)
 
 
 class _PreparedLimiter(NamedTuple):

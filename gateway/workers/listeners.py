@@ -152,13 +152,18 @@ def bind(config: GatewayConfig, workers: int, handover: Handover) -> Listeners:
     return found
 
 
-def rebind(before: Listeners, old: GatewayConfig, new: GatewayConfig) -> ChangedSockets:
+def rebind(
+    before: Listeners, old: GatewayConfig, new: GatewayConfig, handover: Handover
+) -> ChangedSockets:
     """Bind the addresses that are new in a configuration, without listening there.
+
+    Those of inherited sockets that no listener uses so far are not bound, but used.
 
     Args:
         before: the sockets of the configuration in use.
         old: that configuration.
         new: the other one.
+        handover: the inherited sockets.
 
     Raises:
         StartError: an address cannot be bound; the others are released.
@@ -181,14 +186,14 @@ def rebind(before: Listeners, old: GatewayConfig, new: GatewayConfig) -> Changed
     ours = frozenset(_ports(before))
     try:
         for index in range(len(new.listen)):
-            if index not in kept and not _keep_queue(index, old, before, changed):
-                _bind_for_all(index, changed, ours)
+            if index not in kept and not _keep_queue(index, old, before, changed, handover):
+                _bind_for_all(index, changed, ours, handover)
         if _has_same_admin(old, new):
             changed.listeners.admin.extend(before.admin)
         else:
             changed.gone.admin.extend(before.admin)
             if new.admin is not None:
-                _bind_admin(new.admin.listen, changed.new)
+                _bind_admin(new.admin.listen, changed.new, handover)
     except (StartError, OSError):
         changed.discard()
         raise
@@ -213,16 +218,23 @@ def _ports(listeners: Listeners) -> Iterator[int]:
             yield one.socket.getsockname()[1]
 
 
-def _keep_queue(index: int, old: GatewayConfig, before: Listeners, changed: ChangedSockets) -> bool:
+def _keep_queue(
+    index: int,
+    old: GatewayConfig,
+    before: Listeners,
+    changed: ChangedSockets,
+    handover: Handover,
+) -> bool:
     """Use the queue of a Unix socket again whose file only changes its permissions."""
     listener = changed.config.listen[index]
     addresses = [one.address for one in old.listen]
     if not isinstance(listener.address, UnixAddress) or listener.address not in addresses:
         return False
     number = addresses.index(listener.address)
-    for theirs, sockets in zip(changed.new.workers, before.workers, strict=True):
-        theirs += [BoundSocket(index, one.socket.dup()) for one in sockets if one.number == number]
-    changed.modes[listener.address.path] = listener.mode
+    queue = [one.socket for one in before.workers[0] if one.number == number]
+    _share([one.dup() for one in queue], index, changed.new)
+    if not any(map(handover.is_foreign, queue)):
+        changed.modes[listener.address.path] = listener.mode
     return True
 
 
@@ -233,7 +245,7 @@ def _default_mode() -> int:
 
 
 def _bind_for_all(
-    index: int, changed: ChangedSockets, ours: frozenset[int], handover: Handover | None = None
+    index: int, changed: ChangedSockets, ours: frozenset[int], handover: Handover
 ) -> None:
     """Bind the sockets of a listener.
 
@@ -241,7 +253,7 @@ def _bind_for_all(
         index: its number.
         changed: receives the sockets.
         ours: ports that sockets of this gateway have already.
-        handover: inherited sockets; None for none.
+        handover: the inherited sockets.
 
     Raises:
         StartError: its address cannot be bound.
@@ -252,11 +264,9 @@ def _bind_for_all(
         if isinstance(listener.address, UnixAddress):
             _bind_file(index, listener, listener.address, found, handover)
             return
-        wanted = places(socket.getaddrinfo(**lookup(listener.address)))
-        if handover is not None:
-            inherited, wanted = handover.take(wanted)
-            for group in _same_address(inherited):
-                _divide(group, index, found)
+        inherited, wanted = handover.take(places(socket.getaddrinfo(**lookup(listener.address))))
+        for group in _same_address(inherited):
+            _divide(group, index, found)
         for family, place in wanted:
             taken = place if place[1] in ours else untaken(family, place)
             for sockets in found.workers:
@@ -270,7 +280,7 @@ def _bind_file(
     listener: ListenerConfig,
     address: UnixAddress,
     found: Listeners,
-    handover: Handover | None,
+    handover: Handover,
 ) -> None:
     one, file = bound_file(address, listener.mode, handover=handover)
     found.files.append(file)
@@ -323,12 +333,10 @@ def _more_of(one: socket.socket, number: int) -> list[socket.socket]:
     return made
 
 
-def _bind_admin(address: Address, found: Listeners, handover: Handover | None = None) -> None:
+def _bind_admin(address: Address, found: Listeners, handover: Handover) -> None:
     try:
-        wanted = places(socket.getaddrinfo(**lookup(address)))
-        if handover is not None:
-            inherited, wanted = handover.take(wanted)
-            found.admin.extend(BoundSocket(0, one) for one in inherited)
+        inherited, wanted = handover.take(places(socket.getaddrinfo(**lookup(address))))
+        found.admin.extend(BoundSocket(0, one) for one in inherited)
         for family, place in wanted:
             found.admin.append(BoundSocket(0, bound(family, place)))
     except OSError as error:

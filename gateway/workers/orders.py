@@ -45,7 +45,7 @@ COMMIT: Final = b"U"
 DISCARD: Final = b"F"
 """Do not use the configuration that you have prepared."""
 LOG: Final = b"W"
-"""Log the text in this file (for the limiter)."""
+"""Log the line in this file, with its level (for the limiter)."""
 OUTCOME: Final = b"O"
 """How a reload went is in this file (for the limiter, which reports it to the operator)."""
 

@@ -7,10 +7,11 @@ a restarted one logs the reason.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import select
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from socket import socket, socketpair
 from typing import Final, NoReturn
@@ -19,8 +20,8 @@ from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError, StartError
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
-from gateway.wiring.reloading import ConfigSource
-from gateway.workers import limiter, orders, worker
+from gateway.wiring.reloading import STOPPING, ConfigSource
+from gateway.workers import limiter, orders, upgrade, worker
 from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
@@ -29,7 +30,7 @@ from gateway.workers.parcels import pack
 from gateway.workers.reload import Reloads
 from gateway.workers.restarts import Restarts
 from gateway.workers.start_signals import StartSignals
-from gateway.workers.upgrade import NOT_UPGRADED, Succession, Upgrade
+from gateway.workers.upgrade import Succession, Upgrade
 
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
@@ -101,9 +102,10 @@ class _Supervisor:
         self._files = files
         self._succession = succession
         self._upgrade = Upgrade(succession)
+        self._is_upgrade_asked = self._is_reload_put_off = False
         self._is_stopped = False
         self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(self._count)))
-        self._reloads = Reloads(source, loaded.secrets, self._names, self._use)
+        self._reloads = Reloads(source, loaded.secrets, self._names, self._use, succession)
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
         self._restarts = Restarts(self._names)
@@ -135,6 +137,7 @@ class _Supervisor:
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
                     self._go_on_with_reload(is_late=is_late)
+                    self._begin_upgrade()
         except BaseException:
             self._upgrade.abandon()
             self._kill_all()
@@ -234,10 +237,9 @@ class _Supervisor:
                 self._end_by_signal(number)
             self._is_stopped = True
             if self._ends_us is None:
-                self._succession.manager.stopping()
                 self._stop()
         elif number == signal.SIGUSR2:
-            self._begin_upgrade()
+            self._ask_for_upgrade()
         elif number == signal.SIGUSR1:
             self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
@@ -250,12 +252,18 @@ class _Supervisor:
         if is_late:
             self._reloads.extend()
         if not self._is_starting:
+            self._reloads.is_held = self._upgrade.is_waiting or self._is_upgrade_asked
             self._reloads.step(self._config, self._listeners, self._serving)
+            is_put_off, was_put_off = self._reloads.waits, self._is_reload_put_off
+            self._is_reload_put_off = is_put_off
+            if is_put_off and not was_put_off:
+                self._log(logging.INFO, upgrade.RELOAD_WAITS)
 
     def _use(self, config: GatewayConfig, listeners: Listeners) -> None:
         """Start children with another configuration from now on."""
         self._config, self._listeners = config, listeners
-        self._succession.drop_unwanted(config)
+        for line in self._succession.drop_unwanted(config):
+            self._log(logging.WARNING, line)
         if self._watchdog_us != config.server.watchdog:
             self._watchdog_us = config.server.watchdog
             for child in self._children.values():
@@ -286,6 +294,8 @@ class _Supervisor:
         if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
             if not self._is_starting and self._ends_us is None:
+                for note in self._succession.notes:
+                    self._log(logging.WARNING, note)
                 self._succession.serving()
                 self._order_all(orders.SERVE)
         if self._ends_us is not None:
@@ -337,28 +347,45 @@ class _Supervisor:
 
     # Upgrading.
 
+    def _ask_for_upgrade(self) -> None:
+        """Upgrade as soon as possible: not during a start or a reload."""
+        if self._ends_us is not None:
+            self._log(logging.WARNING, upgrade.STOPPING)
+        elif self._upgrade.is_waiting or self._is_upgrade_asked:
+            self._log(logging.WARNING, upgrade.NOT_UPGRADED % upgrade.UNDER_WAY)
+        else:
+            self._is_upgrade_asked = True
+            if self._is_starting or self._reloads.is_reloading:
+                what = "start" if self._is_starting else "reload"
+                self._log(logging.INFO, upgrade.UPGRADE_WAITS % what)
+
     def _begin_upgrade(self) -> None:
-        if self._is_starting or self._ends_us is not None:
+        """Begin an upgrade that was requested, if it may begin."""
+        if not self._is_upgrade_asked or self._is_starting or self._reloads.is_reloading:
             return
+        self._is_upgrade_asked = False
         family = [child.pid for child in self._children.values()]
         try:
-            self._upgrade.begin(self._listeners.all, family, monotonic_us())
+            successor = self._upgrade.begin(self._listeners.all, family, monotonic_us())
         except GatewayError as error:
-            self._log(NOT_UPGRADED % error)
+            self._log(logging.ERROR, upgrade.NOT_UPGRADED % error)
+        else:
+            self._log(logging.INFO, upgrade.UPGRADING % successor.pid)
 
     def _go_on_with_upgrade(self) -> None:
         if not self._upgrade.is_waiting:
             return
         is_done = self._upgrade.check(monotonic_us())
         if is_done:
+            self._log(logging.INFO, upgrade.UPGRADED)
             self._stop(is_replaced=True)
         elif is_done is not None:
-            self._log(NOT_UPGRADED % self._upgrade.failure())
+            self._log(logging.ERROR, upgrade.NOT_UPGRADED % self._upgrade.failure())
 
-    def _log(self, line: str) -> None:
+    def _log(self, level: int, line: str) -> None:
         """Let a child log a line about this process."""
         if LIMITER in self._children:
-            file = pack(line)
+            file = pack((level, line))
             orders.give(self._children[LIMITER].channel, orders.LOG, [file])
             os.close(file)
 
@@ -371,11 +398,21 @@ class _Supervisor:
             is_replaced: whether another process serves at the same sockets already.
         """
         server = self._config.server
+        if self._is_upgrade_asked:
+            self._log(logging.WARNING, upgrade.STOPPING)
         self._upgrade.abandon()
         times_us = server.shutdown_timeout + (0 if is_replaced else server.shutdown_delay)
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
-        self._reloads.stop(self._serving)
+        is_reload_asked = self._reloads.stop(
+            self._serving, upgrade.REPLACED if is_replaced else STOPPING
+        )
+        if not is_replaced:
+            self._succession.manager.stopping()
+        elif is_reload_asked and self._upgrade.successor is not None:
+            # The file may have changed after the successor has read it.
+            with suppress(ProcessLookupError):
+                os.kill(self._upgrade.successor.pid, signal.SIGHUP)
         # If they stayed open here, they would accept connections that no process serves.
         if not is_replaced:
             self._listeners.remove_files()

@@ -20,15 +20,25 @@ from typing import Final
 
 from gateway.base.clock import US
 from gateway.base.errors import GatewayError, StartError
-from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.gateway import Address, GatewayConfig
+from gateway.config.values.address import UnixAddress
 from gateway.net.binding import Sharing, places_of
-from gateway.net.handover import Handover, HasNumber
+from gateway.net.handover import Handover, HasNumber, Unwanted
 from gateway.net.inherited import UPGRADE, VARIABLES, Announcement, announcement
 from gateway.net.service_manager import NOTIFY_SOCKET, ServiceManager
 
 UPGRADING: Final = "upgrading: process %d is starting"
 UPGRADED: Final = "upgraded: the new process serves; this one finishes its requests and ends"
 NOT_UPGRADED: Final = "not upgraded: %s; this gateway continues to serve"
+STOPPING: Final = "not upgraded: the gateway is stopping"
+UNDER_WAY: Final = "another upgrade has not ended yet"
+UPGRADE_WAITS: Final = "an upgrade was requested; it begins when the %s in progress has ended"
+RELOAD_WAITS: Final = "a reload was requested; it begins when the upgrade in progress has ended"
+REPLACED: Final = (
+    "the gateway was upgraded meanwhile; the new process reads the configuration again"
+)
+CLOSED: Final = "%s is closed: no listener has this address any more"
+UNUSED: Final = "no listener has the address of the inherited socket %s: connections wait there"
 START_US: Final = 60 * US
 """How long a successor may take until it serves."""
 END_S: Final = 1.0
@@ -101,6 +111,7 @@ class Succession:
         handover: the sockets that it inherits.
         predecessors: the ids of the processes that it replaces.
         manager: as given.
+        notes: lines about inherited sockets, for the log.
 
     Raises:
         GatewayError: an inherited socket cannot be used.
@@ -116,6 +127,7 @@ class Succession:
         self.manager = manager
         number = announcement.channel
         self.handover = Handover(announcement.sockets, has_predecessor=number is not None)
+        self.notes: list[str] = []
         self._environment = environment
         self._predecessor = None if number is None else socket(fileno=number)
         if self._predecessor is not None:
@@ -149,20 +161,32 @@ class Succession:
         return self.handover
 
     def use_for(self, config: GatewayConfig) -> None:
-        """Close the inherited sockets that no listener of the configuration will use.
+        """Close the inherited sockets that no listener of the first configuration will use.
 
         Raises:
-            StartError: the service manager keeps such a socket open.
+            StartError: the service manager keeps such a socket open. After an upgrade this is no
+                error: a reload may have removed the listener from the gateway that is replaced.
         """
-        unwanted = self.drop_unwanted(config)
-        if unwanted:
+        unwanted = self._drop_unwanted(config)
+        if unwanted.open and self._predecessor is None:
             hint = "add such a listener, or remove the socket from the service manager's unit"
-            message = f"no listener has the address of the inherited socket {', '.join(unwanted)}"
+            names = ", ".join(unwanted.open)
+            message = f"no listener has the address of the inherited socket {names}"
             raise StartError("listen", message, hint)
+        self.notes = _lines(unwanted)
 
     def drop_unwanted(self, config: GatewayConfig) -> list[str]:
-        """Close inherited sockets that no listener of a configuration uses; return foreign ones."""
-        addresses = [listener.address for listener in config.listen]
+        """Close inherited sockets that no listener of another configuration uses; blocks.
+
+        Returns:
+            A line for the log about each of them, and about each that a service manager keeps open.
+        """
+        return _lines(self._drop_unwanted(config))
+
+    def _drop_unwanted(self, config: GatewayConfig) -> Unwanted:
+        if not self.handover.left:
+            return Unwanted((), ())
+        addresses: list[Address | UnixAddress] = [listener.address for listener in config.listen]
         # The libraries of other protocols bind by themselves.
         addresses += [one.address for one in config.listeners if one.throttr is not None]
         if config.admin is not None:
@@ -216,6 +240,10 @@ class Succession:
         return Successor(process, ours, now_us + START_US)
 
 
+def _lines(unwanted: Unwanted) -> list[str]:
+    return [*(CLOSED % one for one in unwanted.closed), *(UNUSED % one for one in unwanted.open)]
+
+
 def _inheritable() -> list[int]:
     """Return further descriptors that this process was started with: the log may go to one."""
     numbers = (int(one.name) for one in Path("/dev/fd").iterdir())
@@ -265,7 +293,7 @@ class Upgrade:
             GatewayError: it cannot be started.
         """
         if self.successor is not None:
-            raise GatewayError("another upgrade has not ended yet")
+            raise GatewayError(UNDER_WAY)
         if os.getpid() == FIRST_PID:
             message = (
                 "this is the first process of a container, which would end with it; "

@@ -138,6 +138,52 @@ def test_what_a_service_manager_has_opened_is_handed_on(
             assert takes_connections(path)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_socket_without_a_listener_waits_for_one(tmp_path: Path, workers: int) -> None:
+    """A reload removes its listener, an upgrade follows, and a reload adds the listener again."""
+    port, other, admin, path = free_port(), free_port(), free_port(), str(tmp_path / "s.sock")
+    less = f"listen: ['127.0.0.1:{port}']\nadmin: 127.0.0.1:{admin}\n"
+    more = f"listen: ['127.0.0.1:{port}', '127.0.0.1:{other}', 'unix:{path}']\n"
+    more += f"admin: 127.0.0.1:{admin}\n"
+    route = ROUTE.format(workers=workers)
+    with _listening(("127.0.0.1", port), ("127.0.0.1", other), path) as sockets:
+        service = _Service(tmp_path, more + route, sockets)
+        with service.manager as manager:
+            server = service.start(admin, "web.socket:other.socket:local.socket")
+            unused = f"inherited socket 127.0.0.1:{other} (other.socket): connections wait there"
+            local = f"inherited socket unix:{path} (local.socket): connections wait there"
+
+            def reload(text: str) -> None:
+                service.config.write_text(text + route)
+                os.kill(manager.main, signal.SIGHUP)
+                manager.wait_for(RELOADING="1")
+                manager.wait_for(READY="1")
+
+            reload(less)
+            wait_until(lambda: server.stdout.count(unused) == 1, "nothing is said")
+            wait_until(lambda: server.stdout.count(local) == 1, "nothing is said")
+            with RawClient(other) as waiting, UnixClient(path) as also:
+                waiting.request()
+                also.request()
+                before = manager.main
+                os.kill(before, signal.SIGUSR2)
+                assert "MAINPID" in manager.wait_for(READY="1")
+                wait_until(lambda: server.stdout.count(unused) == 2, "nothing is said")
+                wait_until(lambda: not is_there(before), "the old one does not end")
+                reload(more)
+                assert waiting.read().status == 200
+                assert also.read().status == 200
+            # Its file remains the service manager's.
+            reload(less)
+            reload(more)
+            with UnixClient(path) as client:
+                assert client.get().status == 200
+            assert server.process.wait(20) == 0
+            os.kill(manager.main, signal.SIGTERM)
+            wait_until(lambda: not is_there(manager.main), "it does not end")
+            assert takes_connections(path)
+
+
 def test_a_socket_for_both_families_is_enough_for_a_port_alone(tmp_path: Path) -> None:
     """As `ListenStream=8080` makes them; clients of IPv4 have their own addresses."""
     port, admin = free_port(), free_port()

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
+
+import requests
 
 from tests.e2e.raw import RawClient
+from tests.e2e.signs import log_lines
 from tests.processes import Gateway
 from tests.workers.family import PATIENCE_S, is_there, wait_until
 
@@ -29,7 +32,8 @@ class Manager:
 
     Attributes:
         main: the process that is watched and signalled.
-        said: everything that was said, but for its time.
+        said: everything that was said, but for its times.
+        times_us: these times, of reloads and upgrades, by the monotonic clock.
     """
 
     def __init__(self, address: str) -> None:
@@ -39,6 +43,7 @@ class Manager:
         self.environment = {"NOTIFY_SOCKET": address}
         self.main = 0
         self.said: list[dict[str, str]] = []
+        self.times_us: list[int] = []
 
     def __enter__(self) -> Self:
         return self
@@ -56,11 +61,45 @@ class Manager:
         while True:
             lines = self._socket.recv(4096).decode().split("\n")
             message = dict(line.split("=", 1) for line in lines)
-            message.pop("MONOTONIC_USEC", None)
+            if "MONOTONIC_USEC" in message:
+                self.times_us.append(int(message.pop("MONOTONIC_USEC")))
             self.said.append(message)
             self.main = int(message.get("MAINPID", self.main))
             if wanted.items() <= message.items():
                 return message
+
+
+class HeldFile:
+    """A file whose next reader gets nothing until the test says what is in it.
+
+    Args:
+        path: the file, which is a pipe until it is being read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.text = path.read_text()
+        self._writer = -1
+        pipe = path.with_suffix(".pipe")
+        os.mkfifo(pipe)
+        pipe.replace(path)
+
+    def wait_for_reader(self) -> None:
+        """Until a process reads it; for any other it is the file from before again."""
+        wait_until(self._is_read, "nothing reads the file")
+        file = self._path.with_suffix(".file")
+        file.write_text(self.text)
+        file.replace(self._path)
+
+    def _is_read(self) -> bool:
+        with suppress(OSError):
+            self._writer = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+        return self._writer >= 0
+
+    def release(self, text: str) -> None:
+        """Let the reader have this."""
+        os.write(self._writer, text.encode())
+        os.close(self._writer)
 
 
 class Upgradable:
@@ -69,11 +108,15 @@ class Upgradable:
     Args:
         gateway: the first of them, which is served under the eyes of `manager`.
         manager: the service manager.
+
+    Attributes:
+        gateway: as given.
+        manager: as given.
     """
 
     def __init__(self, gateway: Gateway, manager: Manager) -> None:
         self.gateway = gateway
-        self._manager = manager
+        self.manager = manager
         self._config = Path(gateway.server.process.args[-1])  # type: ignore[index, arg-type]
         manager.main = gateway.server.pid
         manager.wait_for(READY="1")
@@ -81,7 +124,7 @@ class Upgradable:
     @property
     def pid(self) -> int:
         """The process that is the main one now."""
-        return self._manager.main
+        return self.manager.main
 
     def change(self, old: str, new: str) -> None:
         """Change the configuration file."""
@@ -97,14 +140,44 @@ class Upgradable:
         """Upgrade it; returns the process that was replaced, when another has told to serve."""
         before = self.pid
         self.ask()
-        message = self._manager.wait_for(READY="1")
+        self.wait_for_successor(before)
+        return before
+
+    def wait_for_successor(self, before: int) -> None:
+        """Until the next process to say that it serves does; it is another than before."""
+        message = self.manager.wait_for(READY="1")
         assert "MAINPID" in message, f"not upgraded:\n{self.gateway.server.stdout[-2000:]}"
         assert self.pid != before
-        return before
+
+    def hold(self) -> HeldFile:
+        """Let the next reader of the configuration wait."""
+        return HeldFile(self._config)
+
+    def reload(self) -> None:
+        """Reload by a signal; returns when that has ended, whatever came of it."""
+        os.kill(self.pid, signal.SIGHUP)
+        self.manager.wait_for(RELOADING="1")
+        self.wait_for_ready()
+
+    def post_reload(self, outcomes: list[dict[str, Any]]) -> threading.Thread:
+        """Ask for a reload at the admin listener, in the background."""
+        headers = {"Content-Type": "application/json"}
+        url = f"{self.gateway.admin_url}/reload"
+
+        def work() -> None:
+            outcomes.append(requests.post(url, headers=headers, timeout=PATIENCE_S).json())
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        return thread
+
+    def says(self, text: str) -> bool:
+        """Whether the log has a message with this text."""
+        return any(text in line.get("message", "") for line in log_lines(self.gateway))
 
     def wait_for_ready(self) -> None:
         """Until the service manager hears that the gateway serves, whichever process it is."""
-        self._manager.wait_for(READY="1")
+        self.manager.wait_for(READY="1")
 
     def wait_for_end(self, pid: int) -> None:
         """Until a process that was replaced has ended."""

@@ -41,7 +41,8 @@ def differences(old: GatewayConfig, new: GatewayConfig) -> list[str]:
     for name in type(old).model_fields:
         if name not in told:
             found += _options(name, old, new, name)
-    found += [f"{one} It takes effect after a restart only." for one in needs_restart(old, new)]
+    only_later = "It takes effect after a restart or an upgrade only."
+    found += [f"{one} {only_later}" for one in needs_restart(old, new)]
     if not found and old != new:
         found.append("The order of entries has changed.")
     return found

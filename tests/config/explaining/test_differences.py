@@ -56,7 +56,7 @@ store.url: memory:// becomes redis://***@r/0.
 Counts begin anew, unless they were in the new store before.
 server.min_rate: 50B/s becomes none.
 server.max_body: 1MiB becomes 8MiB.
-server.workers: 1 becomes 2. It takes effect after a restart only.
+server.workers: 1 becomes 2. It takes effect after a restart or an upgrade only.
 """
 FIELDS = [
     (name, model, field)
