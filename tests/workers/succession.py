@@ -171,9 +171,10 @@ class Upgradable:
         thread.start()
         return thread
 
-    def says(self, text: str) -> bool:
-        """Whether the log has a message with this text."""
-        return any(text in line.get("message", "") for line in log_lines(self.gateway))
+    def says(self, *texts: str) -> bool:
+        """Whether the log has a message with these texts."""
+        lines = [line.get("message", "") for line in log_lines(self.gateway)]
+        return any(all(text in line for text in texts) for line in lines)
 
     def wait_for_ready(self) -> None:
         """Until the service manager hears that the gateway serves, whichever process it is."""
