@@ -27,10 +27,13 @@ COVERED: Final[Mapping[str, str]] = {
     ),
     "config/test_spellings.py": "config.values.store_url",
     "e2e/test_clocks.py": "base.clock",
-    "e2e/test_command.py": "__main__ command.arguments command.cli command.comparing",
+    "e2e/test_command.py": (
+        "__main__ command.alone command.arguments command.cli command.comparing"
+    ),
     "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
     "e2e/test_operations.py": "routing.methods",
+    "e2e/test_socket_activation.py": "net.handover net.service_manager",
     "e2e/test_own_answers.py": "proxy.direct_responses wiring.routes",
     "http/editing/test_template.py": "http.editing.fields proxy.changes",
     "importing/test_envoy_ratelimit.py": "importing.*",

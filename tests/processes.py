@@ -105,6 +105,7 @@ class ServerProcess:
         folder: where it runs and where its output is kept.
         is_ready: asked until it says yes; AssertionError with the output if it never does.
         env: variables added to the test's own.
+        keeps_files: whether it inherits files that the test made inheritable.
     """
 
     def __init__(
@@ -114,6 +115,8 @@ class ServerProcess:
         folder: Path,
         is_ready: Callable[[], bool],
         env: Mapping[str, str] | None = None,
+        *,
+        keeps_files: bool = False,
     ) -> None:
         self.name = name
         self._out = folder / f"{name}.out"
@@ -126,6 +129,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
+                close_fds=not keeps_files,
             )
         self._wait_until(is_ready)
 

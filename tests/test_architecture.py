@@ -187,6 +187,7 @@ PURE: Final = (
     "gateway.stores.*.url",
     "gateway.systems.*.store_url",
     "gateway.systems.throttr.spending",
+    "gateway.net.inherited",
     "gateway.net.tls.names",
     "gateway.net.tls.peer",
     "gateway.net.tls.certificate",

@@ -37,6 +37,7 @@ from gateway.admin.mux import (
 )
 from gateway.admin.reloading import Reloadable, reload_on_request
 from gateway.admin.resources import Subject, healthz, metrics_text, readyz
+from gateway.net.handover import HasNumber
 
 DEADLINE_S: Final = 30.0
 """Time for a whole connection: three times Prometheus's default timeout of a scrape."""
@@ -91,11 +92,12 @@ class AdminServer:
         self._listeners: list[asyncio.Server] = []
         self._connections: _Connections | None = None
 
-    async def start(self, sockets: Sequence[socket] = ()) -> None:
+    async def start(self, sockets: Sequence[socket] = (), *, waits: bool = False) -> None:
         """Listen.
 
         Args:
             sockets: sockets that already listen on the address; none to open them.
+            waits: accept no connections before `serve`.
 
         Raises:
             OSError: the address is in use or not of this machine.
@@ -106,7 +108,13 @@ class AdminServer:
         if not sockets:
             self._listeners = [await loop.create_server(connections, self._host, self._port)]
         for one in sockets:
-            self._listeners.append(await loop.create_server(connections, sock=one))
+            listener = await loop.create_server(connections, sock=one, start_serving=not waits)
+            self._listeners.append(listener)
+
+    async def serve(self) -> None:
+        """Accept connections, if it has waited."""
+        for listener in self._listeners:
+            await listener.start_serving()
 
     @property
     def port(self) -> int:
@@ -115,6 +123,11 @@ class AdminServer:
             return self._port
         port: int = self._listeners[0].sockets[0].getsockname()[1]
         return port
+
+    @property
+    def sockets(self) -> list[HasNumber]:
+        """The sockets that it listens on."""
+        return [one for listener in self._listeners for one in listener.sockets]
 
     async def close(self) -> None:
         """Stop listening, and give unfinished responses a second to arrive."""

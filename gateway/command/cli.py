@@ -7,13 +7,11 @@ fast.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import re
 import resource
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -32,14 +30,15 @@ from gateway.command.printing import (
     escape_unprintable,
     print_problems,
 )
-from gateway.workers.start_signals import ENDING, StartSignals
+from gateway.workers.start_signals import StartSignals
 
 if TYPE_CHECKING:
-    import asyncio
-
+    from gateway.config.checking.load import ConfigFiles
     from gateway.config.models.gateway import GatewayConfig
+    from gateway.config.values.redaction import Secrets
     from gateway.wiring.gateway import Gateway
     from gateway.wiring.reloading import Reloader
+    from gateway.workers.upgrade import Succession
 
 STDERR: Final = 2
 COMMANDS: Final = (
@@ -191,23 +190,40 @@ def _run(options: argparse.Namespace) -> int:
     _get_ready()
     from gateway.config.checking.load import ConfigFiles
     from gateway.wiring.certificates import inspection
+    from gateway.workers.upgrade import succession_of
 
-    files = ConfigFiles(_config(options), os.environ, partial(inspection, is_start=True))
-    loaded = files.load()
-    print_problems(loaded.warnings, "warning")
-    if start_signals.is_ending:
-        return EXIT_OK
-    if loaded.config.server.workers != 1:
-        from gateway.workers.cpus import worker_count
-        from gateway.workers.supervisor import supervise
+    succession = succession_of(os.environ)
+    with succession.telling_failures():
+        files = ConfigFiles(_config(options), os.environ, partial(inspection, is_start=True))
+        loaded = files.load()
+        print_problems(loaded.warnings, "warning")
+        if start_signals.is_ending:
+            return EXIT_OK
+        succession.use_for(loaded.config)
+        if loaded.config.server.workers != 1:
+            from gateway.workers.cpus import worker_count
+            from gateway.workers.supervisor import supervise
 
-        workers = worker_count(loaded.config.server.workers)
-        if workers > 1:
-            return supervise(loaded, workers, files, start_signals)
+            workers = worker_count(loaded.config.server.workers)
+            if workers > 1:
+                return supervise(loaded, workers, files, start_signals, succession)
+        reloader_of = _reloader_of(files, loaded.secrets, succession)
+        return _run_alone(loaded.config, start_signals, succession, reloader_of)
+
+
+def _reloader_of(
+    files: ConfigFiles, secrets: Secrets, succession: Succession
+) -> Callable[[Gateway], Reloader]:
+    """Return what makes the reloader of a gateway."""
     from gateway.wiring.reloading import Reloader
 
-    reloader_of = partial(Reloader, source=files, secrets=loaded.secrets)
-    return _run_alone(loaded.config, start_signals, reloader_of)
+    return partial(
+        Reloader,
+        source=files,
+        secrets=secrets,
+        manager=succession.manager,
+        drop_unwanted=succession.drop_unwanted,
+    )
 
 
 def _get_ready() -> None:
@@ -225,12 +241,14 @@ def _import(*names: str) -> None:
 def _run_alone(
     config: GatewayConfig,
     start_signals: StartSignals,
+    succession: Succession,
     reloader_of: Callable[[Gateway], Reloader] | None = None,
 ) -> int:
-    """Run a gateway in this process until a signal stops it; as `_serve`."""
+    """Run a gateway in this process until a signal stops it; as `alone.serve`."""
+    from gateway.command.alone import serve
     from gateway.workers.loop import run_in_loop
 
-    return run_in_loop(lambda: _serve(config, start_signals, _nothing, reloader_of))
+    return run_in_loop(lambda: serve(config, start_signals, succession, _nothing, reloader_of))
 
 
 def _take_standard_files() -> None:
@@ -257,58 +275,8 @@ def _silence_grpc_log() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "none")
 
 
-def _end(loop: asyncio.AbstractEventLoop, number: int, ended: asyncio.Event) -> None:
-    """Shut down gracefully at the first signal and immediately at the second."""
-    ended.set()
-    loop.remove_signal_handler(number)
-    signal.signal(number, signal.SIG_DFL)
-
-
 async def _nothing(_addresses: Sequence[object]) -> None:
     pass
-
-
-async def _serve(
-    config: GatewayConfig,
-    start_signals: StartSignals,
-    started: Callable[[Sequence[object]], Awaitable[None]],
-    reloader_of: Callable[[Gateway], Reloader] | None = None,
-) -> int:
-    """Run a gateway until a signal stops it.
-
-    Args:
-        config: its configuration.
-        start_signals: those that have come already.
-        started: called with its addresses when it serves.
-        reloader_of: returns what reloads its configuration; None if there are no files.
-    """
-    import asyncio
-
-    from gateway.wiring.gateway import Gateway
-    from gateway.wiring.reloading import renew_only
-
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    running = Gateway(config)
-    running.reloadable = reloader = reloader_of(running) if reloader_of is not None else None
-    reload = reloader.ask if reloader is not None else partial(renew_only, running)
-    with start_signals.handed_over():
-        for number in ENDING:
-            loop.add_signal_handler(number, _end, loop, number, ended)
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        loop.add_signal_handler(signal.SIGUSR1, running.reopen_log)
-    await running.start()
-    # Everything made so far lives as long as the process; collections can skip it.
-    gc.collect()
-    gc.freeze()
-    await started(running.addresses)
-    if reloader is not None:
-        reloader.start()
-    await ended.wait()
-    if reloader is not None:
-        await reloader.end()
-    await running.stop()
-    return EXIT_OK
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -387,22 +355,28 @@ def _ratio(_options: argparse.Namespace) -> int:
     start_signals = StartSignals()
     _get_ready()
     from gateway.systems.ratio.environment import read_environment, told_of
+    from gateway.workers.upgrade import succession_of
 
-    found = read_environment(os.environ)
-    print_problems(found.warnings, "warning")
-    try:
-        return _run_alone(found.config, start_signals)
-    except StartError as error:
-        raise told_of(error) from error
+    succession = succession_of(os.environ)
+    with succession.telling_failures():
+        found = read_environment(os.environ)
+        print_problems(found.warnings, "warning")
+        succession.use_for(found.config)
+        try:
+            return _run_alone(found.config, start_signals, succession)
+        except StartError as error:
+            raise told_of(error) from error
 
 
 def _demo(options: argparse.Namespace) -> int:
     start_signals = StartSignals()
     _get_ready()
     from gateway.workers.loop import run_in_loop
+    from gateway.workers.upgrade import succession_of
 
+    succession = succession_of(os.environ)
     try:
-        return run_in_loop(lambda: _serve_demo(str(options.listen), start_signals))
+        return run_in_loop(lambda: _serve_demo(str(options.listen), start_signals, succession))
     except StartError as error:
         if error.path != "listen":
             raise
@@ -411,17 +385,17 @@ def _demo(options: argparse.Namespace) -> int:
         raise StartError(error.path, error.message, hint) from error
 
 
-async def _serve_demo(listen: str, start_signals: StartSignals) -> int:
+async def _serve_demo(listen: str, start_signals: StartSignals, succession: Succession) -> int:
     from gateway.command import demo
+    from gateway.command.alone import serve
     from gateway.config.checking.load import ConfigFiles
     from gateway.config.explaining.explain import outline
-    from gateway.wiring.reloading import Reloader
 
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
         files = ConfigFiles(demo.CONFIG, demo.environment(upstream.url, listen))
         config, _, secrets = files.load()
-        reloader_of = partial(Reloader, source=files, secrets=secrets)
+        reloader_of = _reloader_of(files, secrets, succession)
 
         async def announce(addresses: Sequence[object]) -> None:
             print(f"Sluice listens on http://{addresses[0]}, in front of a demo upstream.")
@@ -430,7 +404,7 @@ async def _serve_demo(listen: str, start_signals: StartSignals) -> int:
             print("\nTry these in another terminal, in this order; press Ctrl-C here to stop:\n")
             print("\n".join(demo.suggestions(f"http://{addresses[0]}")), "\n", flush=True)
 
-        return await _serve(config, start_signals, announce, reloader_of)
+        return await serve(config, start_signals, succession, announce, reloader_of)
     raise AssertionError("the stack lets nothing pass")
 
 

@@ -8,13 +8,14 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
 from gateway.config.values.address import MAX_SOCKET_PATH, Address, UnixAddress
+from gateway.net.handover import Handover, identity_of, remove_same, unix_place
 
 BACKLOG: Final = 4096
 Place = tuple[socket.AddressFamily, tuple[object, ...]]
@@ -40,13 +41,35 @@ class Sharing(NamedTuple):
     Attributes:
         is_on: whether there may be any, now or later.
         predecessors: the ids of the processes that use it now and that this process replaces.
+        handover: sockets that this process inherits; None for none.
     """
 
     is_on: bool = False
     predecessors: frozenset[int] = frozenset()
+    handover: Handover | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether the predecessor of this gateway still serves."""
+        return self.handover is not None and self.handover.is_pending
+
+    @property
+    def has_predecessors(self) -> bool:
+        """Return whether a process that this one replaces still runs."""
+        return any(map(_runs, self.predecessors))
 
 
 ALONE: Final = Sharing()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def places(infos: Iterable[AddressInfo]) -> list[Place]:
@@ -123,21 +146,23 @@ def bound_shared(
     """
     if not sharing.is_on:
         return bound(family, place)
-    if not sharing.predecessors:
+    if not sharing.has_predecessors:
         place = untaken(family, place)
     return bound(family, place, shares_port=True)
 
 
 async def bound_everywhere(address: Address, sharing: Sharing = ALONE) -> list[socket.socket]:
-    """Return sockets like `bound_shared`, one for each address of a host.
+    """Return sockets like `bound_shared`, one for each address of a host, or inherited ones.
 
     Raises:
         OSError: an address cannot be bound; the others are released.
     """
-    infos = await asyncio.get_running_loop().getaddrinfo(**lookup(address))
+    wanted = places(await asyncio.get_running_loop().getaddrinfo(**lookup(address)))
     found: list[socket.socket] = []
+    if sharing.handover is not None:
+        found, wanted = sharing.handover.take(wanted)
     try:
-        for family, place in places(infos):
+        for family, place in wanted:
             found.append(bound_shared(family, place, sharing))
     except OSError:
         for had in found:
@@ -146,40 +171,76 @@ async def bound_everywhere(address: Address, sharing: Sharing = ALONE) -> list[s
     return found
 
 
+def places_of(addresses: Iterable[Address | UnixAddress]) -> list[Place]:
+    """Return the addresses of several listeners; hosts that are not known have none. Blocks."""
+    found: list[Place] = []
+    for address in addresses:
+        if isinstance(address, UnixAddress):
+            found.append(unix_place(address.path))
+            continue
+        with suppress(OSError):
+            found += places(socket.getaddrinfo(**lookup(address)))
+    return found
+
+
+def _always() -> bool:
+    return True
+
+
+def _never() -> bool:
+    return False
+
+
 class SocketFile(NamedTuple):
-    """The file of a Unix socket, as it was created."""
+    """The file of a Unix socket, as it was created.
+
+    Attributes:
+        path: where it is.
+        device, inode: which file it is.
+        is_ours: returns whether it belongs to this process, and not to another that shares the
+            socket.
+    """
 
     path: str
     device: int
     inode: int
+    is_ours: Callable[[], bool] = _always
 
     def remove(self) -> None:
-        """Remove it, unless another file has replaced it.
+        """Remove it, unless it is not ours, or another file has replaced it.
 
         Call this while the socket is open: a file system may reuse its inode number for the next
         file.
         """
-        with suppress(OSError):
-            found = Path(self.path).stat()
-            if (found.st_dev, found.st_ino) == (self.device, self.inode):
-                Path(self.path).unlink()
+        if self.is_ours():
+            remove_same(self.path, (self.device, self.inode))
 
 
 def bound_file(
-    address: UnixAddress, mode: int | None, predecessors: frozenset[int] = frozenset()
+    address: UnixAddress,
+    mode: int | None,
+    predecessors: frozenset[int] = frozenset(),
+    handover: Handover | None = None,
 ) -> tuple[socket.socket, SocketFile]:
     """Return a socket with a file, which may replace an unused one or that of a predecessor.
+
+    If the socket is inherited, its file stays.
 
     It listens already: otherwise another process that starts now would treat it as unused. Blocks.
 
     Args:
         address: the path of the file.
-        mode: the permissions of the file; None for the umask.
+        mode: who may connect; None for the umask. A service manager sets that of its files.
         predecessors: as in `Sharing`.
+        handover: as in `Sharing`.
 
     Raises:
         OSError: the file cannot be created.
     """
+    if handover is not None:
+        inherited, _ = handover.take([unix_place(address.path)])
+        if inherited:
+            return inherited[0], _inherited_file(inherited[0], address, mode, handover)
     is_predecessors = _clear(Path(address.path), predecessors)
     first = _name_beside(address) if is_predecessors else address
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -195,7 +256,19 @@ def bound_file(
     except OSError:
         one.close()
         raise
-    return one, file
+    return one, file if handover is None else file._replace(is_ours=handover.owns_new)
+
+
+def _inherited_file(
+    one: socket.socket, address: UnixAddress, mode: int | None, handover: Handover
+) -> SocketFile:
+    path = Path(address.path)
+    file = _file_at(path)
+    if handover.is_foreign(one):
+        return file._replace(is_ours=_never)
+    if mode is not None:
+        handover.once_adopted(lambda: path.chmod(mode))
+    return file._replace(is_ours=handover.owns_inherited)
 
 
 def place_beside(address: UnixAddress, predecessors: frozenset[int]) -> UnixAddress:
@@ -237,8 +310,7 @@ def renamed(beside: UnixAddress, address: UnixAddress) -> SocketFile:
 
 
 def _file_at(path: Path) -> SocketFile:
-    found = path.stat()
-    return SocketFile(str(path), found.st_dev, found.st_ino)
+    return SocketFile(str(path), *identity_of(path))
 
 
 def _clear(path: Path, predecessors: frozenset[int]) -> bool:

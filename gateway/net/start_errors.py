@@ -72,7 +72,8 @@ def _cannot_have_file(path: str, address: UnixAddress, error: OSError) -> StartE
 def cannot_change_workers() -> StartError:
     """Return the error for a reload that would need another number of processes."""
     message = "the number of workers cannot be changed while the gateway runs"
-    return StartError("server.workers", message, "restart the gateway")
+    hint = "restart the gateway, or upgrade it with SIGUSR2"
+    return StartError("server.workers", message, hint)
 
 
 def cannot_use(path: str, error: TlsFileError) -> StartError:

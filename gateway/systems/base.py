@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -12,6 +12,7 @@ from gateway.config.values.address import Address, UnixAddress
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, PlanOf
 from gateway.net.binding import ALONE, Sharing
+from gateway.net.handover import HasNumber
 from gateway.net.tls.texts import TlsTexts
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
@@ -71,6 +72,10 @@ class Frontend(Protocol):
     @property
     def address(self) -> Address | UnixAddress:
         """Return the address, with the actual port."""
+
+    @property
+    def sockets(self) -> Sequence[HasNumber]:
+        """Return the sockets that another process can take over; none if a library bound them."""
 
     @property
     def under_way(self) -> int:

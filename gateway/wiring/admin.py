@@ -6,11 +6,12 @@ from gateway.admin.api import AdminServer
 from gateway.admin.reloading import Reloadable
 from gateway.admin.resources import Subject
 from gateway.config.models.gateway import GatewayConfig
+from gateway.net.binding import Sharing, bound_everywhere
 from gateway.net.start_errors import ADMIN, cannot_listen
 
 
 async def start_admin(
-    config: GatewayConfig, subject: Subject, reloadable: Reloadable | None
+    config: GatewayConfig, subject: Subject, reloadable: Reloadable | None, sharing: Sharing
 ) -> AdminServer | None:
     """Return the admin listener of a configuration; None if it has none.
 
@@ -18,6 +19,7 @@ async def start_admin(
         config: the configuration.
         subject: the gateway to report on.
         reloadable: what `POST /reload` reloads.
+        sharing: of its address.
 
     Raises:
         StartError: it cannot listen on the address.
@@ -27,7 +29,8 @@ async def start_admin(
     address = config.admin.listen
     server = AdminServer(address.host, address.port, subject, reloadable=reloadable)
     try:
-        await server.start()
+        sockets = await bound_everywhere(address, sharing)
+        await server.start(sockets, waits=sharing.is_pending)
     except OSError as error:
         raise cannot_listen(ADMIN, address, error) from error
     return server

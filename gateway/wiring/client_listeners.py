@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from socket import socket
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.base.clock import US
+from gateway.base.tasks import becomes
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
-from gateway.net.binding import BACKLOG, SocketFile, bound_everywhere, bound_file
+from gateway.net.binding import BACKLOG, Sharing, SocketFile, bound_everywhere, bound_file
 from gateway.net.start_errors import cannot_listen
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.acceptor import Acceptor
@@ -21,6 +22,9 @@ from gateway.proxy.client.listener import AcceptPlan, HandshakeTimeouts, Listene
 from gateway.proxy.client.plain_listener import PlainListener
 from gateway.proxy.server import Proxy
 from gateway.wiring.listeners import Certificates, accept_plan_of
+
+SERVED_S: Final = 1.0
+"""How long clients whose connections were accepted may take until they are served, at the end."""
 
 
 class BoundSocket(NamedTuple):
@@ -98,14 +102,21 @@ class ClientListeners:
     Args:
         proxy: serves the clients.
         metrics: counts failures.
+        sharing: how addresses are shared with other processes.
     """
 
-    def __init__(self, proxy: Proxy, metrics: GatewayMetrics) -> None:
+    def __init__(self, proxy: Proxy, metrics: GatewayMetrics, sharing: Sharing) -> None:
         self._proxy = proxy
         self._metrics = metrics
+        self._sharing = sharing
         self._config: GatewayConfig | None = None
         self._groups: list[_ListenerGroup] = []
         self._retired: list[Listener | PlainListener] = []
+
+    @property
+    def sockets(self) -> list[socket]:
+        """Return the sockets that it listens on."""
+        return [one for group in self._groups for each in group.listeners for one in each.sockets]
 
     @property
     def addresses(self) -> list[tuple[ListenerConfig, Address | UnixAddress]]:
@@ -160,12 +171,15 @@ class ClientListeners:
         address = listener.address
         if isinstance(address, UnixAddress):
             # The file may be that of a listener that is about to go.
-            predecessors = frozenset({os.getpid()} if self._config is not None else ())
-            one, file = await asyncio.to_thread(bound_file, address, listener.mode, predecessors)
+            own = frozenset({os.getpid()} if self._config is not None else ())
+            predecessors, handover = self._sharing.predecessors | own, self._sharing.handover
+            one, file = await asyncio.to_thread(
+                bound_file, address, listener.mode, predecessors, handover
+            )
             changed.files[number] = file
             changed.bound.append(BoundSocket(number, one))
         else:
-            found = await bound_everywhere(address)
+            found = await bound_everywhere(address, self._sharing)
             changed.bound.extend(BoundSocket(number, one) for one in found)
             if self._config is not None:
                 # An error must be known before anything is changed.
@@ -251,13 +265,20 @@ class ClientListeners:
             return PlainListener(sock, acceptor)
         return Listener(sock, acceptor, plan, patience, self._metrics, most)
 
-    async def close(self) -> None:
-        """Accept no more."""
+    async def stop(self, seconds: float) -> None:
+        """Accept no more.
+
+        Args:
+            seconds: how long requests may take. Connections that are not served yet have no longer,
+                and at most a second.
+        """
         for group in self._groups:
             if group.file is not None:
                 await asyncio.to_thread(group.file.remove)
         for group in self._groups:
-            for listener in group.listeners:
-                listener.close()
+            self._retired += group.listeners
+        for listener in self._retired:
+            listener.stop()
+        await becomes(lambda: not any(one.is_busy for one in self._retired), min(seconds, SERVED_S))
         for listener in self._retired:
             listener.close()

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from aiohttp import http_parser
-
 import gateway
 from gateway.admin.api import AdminServer
-from gateway.admin.readiness import Phase, Readiness, StoreState, judge
+from gateway.admin.readiness import Phase, Readiness, judge
 from gateway.admin.reloading import Reloadable, ReloadRecord
 from gateway.admin.resources import OneProcess
 from gateway.base.clock import US
-from gateway.base.errors import GatewayError, StartError
+from gateway.base.errors import StartError
 from gateway.base.tasks import Tasks, becomes
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import ALONE, BindError, Sharing
+from gateway.net.handover import HasNumber
 from gateway.net.start_errors import cannot_change_workers, cannot_listen, cannot_log
 from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.client.request_parser import require_strict_parser
 from gateway.proxy.server import Proxy
 from gateway.proxy.upstream.health import HealthChecks
-from gateway.stores.base import Store, WarningStore
-from gateway.stores.migrating import MovingStore
+from gateway.stores.base import Store
 from gateway.systems.base import Frontend
 from gateway.systems.listeners import make_frontends
 from gateway.wiring.admin import start_admin
@@ -93,6 +92,7 @@ class Gateway:
     Args:
         config: checked and complete.
         resources: its place among several workers; None if it is the only one.
+        sharing: how the only one shares addresses with processes before and after it.
 
     Attributes:
         reloads: what came of its reloads.
@@ -103,8 +103,13 @@ class Gateway:
         GatewayError: the installed aiohttp is not safe to use.
     """
 
-    def __init__(self, config: GatewayConfig, resources: WorkerResources | None = None) -> None:
-        _require_strict_parser()
+    def __init__(
+        self,
+        config: GatewayConfig,
+        resources: WorkerResources | None = None,
+        sharing: Sharing = ALONE,
+    ) -> None:
+        require_strict_parser()
         self._resources = resources
         self.metrics = GatewayMetrics(gateway.__version__)
         self.reloads = ReloadRecord(self.metrics)
@@ -112,7 +117,7 @@ class Gateway:
         self._phase = Phase.STARTING
         self._output = self._open_output(config)
         self._log_as(config)
-        self._around = ProcessParts(metrics=self.metrics, is_leaving=self._is_leaving)
+        self._around = ProcessParts(self.metrics, is_leaving=self._is_leaving, sharing=sharing)
         if resources is not None:
             self._around = self._around._replace(
                 workers=resources.workers,
@@ -126,7 +131,7 @@ class Gateway:
         if self._around.has_frontends:
             self._frontends = make_frontends(self._running.frontend_context())
         self._proxy = Proxy(self._running.settings(self._access_log), self.metrics)
-        self._listeners = ClientListeners(self._proxy, self.metrics)
+        self._listeners = ClientListeners(self._proxy, self.metrics, self._around.sharing)
         self._health = HealthChecks()
         self._renewal = Renewal(self._running.certificates.all, self._note_certificates)
         self._retiring = Tasks()
@@ -172,26 +177,22 @@ class Gateway:
         return [frontend.address for frontend in self._frontends]
 
     @property
+    def sockets(self) -> list[HasNumber]:
+        """The sockets that another process can take over."""
+        admin = self._admin.sockets if self._admin is not None else []
+        frontends = [one for frontend in self._frontends for one in frontend.sockets]
+        return [*self._listeners.sockets, *admin, *frontends]
+
+    @property
     def readiness(self) -> Readiness:
         """Return whether this gateway should get traffic."""
-        running = self._running
-        store = running.store
-        states = [StoreState("main", running.decider.is_ready, self._reason_to_need_store())]
-        if isinstance(store, MovingStore):
-            # Policies need the old store.
-            states.append(StoreState("new", store.is_new_ready, needed_by=""))
-        warning = store.warning if isinstance(store, WarningStore) else ""
-        return judge(self._phase, states, warning)
+        return judge(self._phase, *self._running.store_states())
 
-    def _reason_to_need_store(self) -> str:
-        if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
-            return "a policy"
-        if any(listener.throttr is not None for listener in self.config.listeners):
-            return "a Throttr listener"
-        return ""
-
-    async def start(self) -> None:
+    async def start(self, ready: Callable[[], Awaitable[None]] | None = None) -> None:
         """Listen and serve.
+
+        Args:
+            ready: called when it can serve, and serves only when that has returned.
 
         Nothing is logged before all addresses are bound: the log may belong to a gateway that is
         already running.
@@ -221,10 +222,17 @@ class Gateway:
             listeners.close()
             await self._close(0)
             raise
+        if ready is not None:
+            await ready()
         await self._listeners.commit(listeners, running.max_connections)
         self._renewal.start()
         self._phase = Phase.SERVING
         self._say_where()
+
+    async def serve_admin(self) -> None:
+        """Let the admin listener report on this gateway, and no longer on its predecessor."""
+        if self._admin is not None:
+            await self._admin.serve()
 
     def _say_where(self) -> None:
         if self._admin is not None and self.config.admin is not None:
@@ -240,7 +248,7 @@ class Gateway:
         if self._resources is not None:
             return None
         subject = OneProcess(self.metrics, lambda: self.readiness, self.reloads)
-        return await start_admin(config, subject, self.reloadable)
+        return await start_admin(config, subject, self.reloadable, self._around.sharing)
 
     async def _start_frontends(
         self, config: GatewayConfig, frontends: Sequence[tuple[int, Frontend]]
@@ -385,10 +393,13 @@ class Gateway:
 
         Args:
             seconds: how long requests may take; default: `server.shutdown_timeout`.
-            is_replaced: whether another worker already serves in its place, so that load balancers
+            is_replaced: whether another process already serves in its place, so that load balancers
                 need no time to switch.
         """
         server = self.config.server
+        if is_replaced and self._admin is not None:
+            # Its socket is also the successor's, whose state is the one to report.
+            await self._admin.close()
         self._phase = Phase.DRAINING
         if server.shutdown_delay and not is_replaced:
             delay = server.shutdown_delay / US
@@ -400,7 +411,7 @@ class Gateway:
 
     async def _close(self, seconds: float) -> None:
         """Close everything; requests in flight have this many seconds to end."""
-        await self._listeners.close()
+        await self._listeners.stop(seconds)
         await self._renewal.end()
         cut_off = await asyncio.gather(
             self._proxy.drain(seconds), *(one.drain(seconds) for one in self._frontends)
@@ -434,13 +445,3 @@ class Gateway:
             self._output.reopen()
         except OSError:
             log.exception("the log file cannot be reopened; logging continues to the old one")
-
-
-def _require_strict_parser() -> None:
-    """Refuse aiohttp's parser in Python, which has had several smuggling vulnerabilities."""
-    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
-        raise GatewayError(
-            "aiohttp runs without its C parser (AIOHTTP_NO_EXTENSIONS is set, or no "
-            "wheel was installed); the gateway requires it, because the Python parser is "
-            "not safe for untrusted clients"
-        )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 from gateway.admin.reloading import ReloadOutcome, ReloadRecord, not_possible
@@ -20,12 +21,14 @@ from gateway.config.explaining.differences import differences
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.base import Model
 from gateway.config.values.redaction import Secrets
+from gateway.net.service_manager import NO_MANAGER, ServiceManager
 from gateway.wiring.watching import Watcher
 
 log = logging.getLogger(__name__)
 
 END_S: Final = 5.0
 """How long a stop waits for a reload in progress."""
+STOPPING: Final = "the gateway is stopping"
 
 
 class ConfigSource(Protocol):
@@ -75,14 +78,28 @@ class Reloader:
         gateway: the gateway.
         source: where its configuration comes from.
         secrets: those in the configuration in force.
+        manager: the service manager.
+        drop_unwanted: closes inherited sockets that no listener of a configuration uses, and
+            returns lines about them; blocks.
     """
 
-    def __init__(self, gateway: Swappable, source: ConfigSource, secrets: Secrets) -> None:
+    def __init__(
+        self,
+        gateway: Swappable,
+        source: ConfigSource,
+        secrets: Secrets,
+        manager: ServiceManager = NO_MANAGER,
+        drop_unwanted: Callable[[GatewayConfig], list[str]] = lambda _: [],
+    ) -> None:
         self._gateway = gateway
         self._source = source
         self._secrets = secrets
+        self._manager = manager
+        self._drop_unwanted = drop_unwanted
         self._has_started = asyncio.Event()
         self._has_ended = False
+        self._reason = STOPPING
+        self._why_held = ""
         self._one_at_a_time = asyncio.Lock()
         self._next: asyncio.Future[ReloadOutcome] | None = None
         self._tasks = Tasks()
@@ -93,12 +110,44 @@ class Reloader:
         self._has_started.set()
         self._watcher.start(self._gateway.config.server.watch)
 
-    async def end(self) -> None:
-        """Reload no more: the gateway stops. A reload in progress has some time to end."""
+    def stop(self, reason: str = STOPPING) -> bool:
+        """Begin no more reloads; return whether one was requested that has not begun.
+
+        Args:
+            reason: why, for those who have requested it.
+        """
+        if not self._has_ended:
+            self._reason = reason
         self._has_ended = True
         self._has_started.set()
+        return self._next is not None
+
+    async def end(self) -> None:
+        """Reload no more: the gateway stops. A reload in progress has some time to end."""
+        self.stop()
         await self._watcher.end()
         await self._tasks.finish(END_S)
+
+    @property
+    def is_reloading(self) -> bool:
+        """Whether a reload is in progress."""
+        return self._one_at_a_time.locked() and not self._why_held
+
+    @asynccontextmanager
+    async def held(self, why: str) -> AsyncIterator[None]:
+        """Begin no reload inside; the one in progress ends first.
+
+        Args:
+            why: logged for a reload that is requested inside.
+        """
+        async with self._one_at_a_time:
+            self._why_held = why
+            if self._next is not None:
+                log.info("%s", why)
+            try:
+                yield
+            finally:
+                self._why_held = ""
 
     def ask(self) -> None:
         """Reload soon: a signal has asked for it."""
@@ -112,18 +161,22 @@ class Reloader:
     def _soon(self) -> asyncio.Future[ReloadOutcome]:
         """Return the outcome of the next reload to begin."""
         if self._next is None:
+            if self._why_held:
+                log.info("%s", self._why_held)
             self._next = asyncio.get_running_loop().create_future()
             self._tasks.start(self._run(self._next))
         return self._next
 
     async def _run(self, told: asyncio.Future[ReloadOutcome]) -> None:
-        outcome = not_possible(self._source.name, "the gateway is stopping")
+        outcome = not_possible(self._source.name, STOPPING)
         try:
             await self._has_started.wait()
             async with self._one_at_a_time:
                 # From here on, changes of the files may be missed by this reload.
                 self._next = None
-                if not self._has_ended:
+                if self._has_ended:
+                    outcome = not_possible(self._source.name, self._reason)
+                else:
                     outcome = await self._attempt()
         finally:
             self._gateway.reloads.note(outcome)
@@ -131,6 +184,7 @@ class Reloader:
 
     async def _attempt(self) -> ReloadOutcome:
         name = self._source.name
+        self._manager.reloading()
         try:
             return await self._load_and_apply()
         except GatewayError as error:
@@ -138,6 +192,8 @@ class Reloader:
         except Exception:
             log.exception("a reload has failed")
             problems = (Problem(name, 0, 0, "", "the gateway failed; its log says how"),)
+        finally:
+            self._manager.started()
         return ReloadOutcome(False, problems, ())
 
     async def _load_and_apply(self) -> ReloadOutcome:
@@ -154,6 +210,8 @@ class Reloader:
         await gateway.reload(new)
         self._secrets = loaded.secrets
         self._watcher.look_every(new.server.watch)
+        for line in await asyncio.to_thread(self._drop_unwanted, new):
+            log.warning("%s", line)
         return outcome
 
 
@@ -172,9 +230,11 @@ def applied(old: GatewayConfig, secrets: Secrets, loaded: Checked) -> ReloadOutc
     return ReloadOutcome(True, loaded.warnings, changes)
 
 
-def renew_only(gateway: Swappable) -> None:
+def renew_only(gateway: Swappable, manager: ServiceManager) -> None:
     """Do what SIGHUP can do for a gateway that was started without files."""
+    manager.reloading()
     gateway.renew_certificates()
+    manager.started()
     log.warning(
         "SIGHUP renews certificates only, because the configuration comes from the environment: "
         "restart the gateway to change it"

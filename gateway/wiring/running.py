@@ -12,6 +12,7 @@ import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.admin.readiness import StoreState
 from gateway.base.errors import ConfigError
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
@@ -25,8 +26,9 @@ from gateway.proxy.server import ProxySettings
 from gateway.proxy.upstream.pool import TargetPool
 from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.client_address import ClientAddress
-from gateway.stores.base import Store
+from gateway.stores.base import Store, WarningStore
 from gateway.stores.memory.store import MemoryStore
+from gateway.stores.migrating import MovingStore
 from gateway.stores.opening import reconfigure_memory
 from gateway.stores.shared.store import SharedStore
 from gateway.systems.base import FrontendContext
@@ -197,6 +199,22 @@ class RunningConfig:
     def settings(self, access_log: AccessLog | None) -> ProxySettings:
         """Return what it says of HTTP clients."""
         return self._settings._replace(access_log=access_log)
+
+    def store_states(self) -> tuple[list[StoreState], str]:
+        """Return whether its stores work as policies need, and a remark about them."""
+        store = self.store
+        states = [StoreState("main", self.decider.is_ready, self._reason_to_need_store())]
+        if isinstance(store, MovingStore):
+            # Policies need the old store.
+            states.append(StoreState("new", store.is_new_ready, needed_by=""))
+        return states, store.warning if isinstance(store, WarningStore) else ""
+
+    def _reason_to_need_store(self) -> str:
+        if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
+            return "a policy"
+        if any(listener.throttr is not None for listener in self.config.listeners):
+            return "a Throttr listener"
+        return ""
 
     def frontend_context(self) -> FrontendContext:
         """Return what the clients of other systems share with routes."""

@@ -19,7 +19,7 @@ from gateway.workers.start_signals import signals_blocked
 from gateway.workers.watchdog import Sample, Watchdog
 
 HANDLED: Final = (
-    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1),
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
     signal.SIGCHLD,
 )
 """Signals that the supervisor handles; its children ignore them, or handle them themselves."""

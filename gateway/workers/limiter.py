@@ -10,7 +10,7 @@ import gc
 import logging
 from collections.abc import Sequence
 from socket import socket
-from typing import NamedTuple
+from typing import Final, NamedTuple, cast
 
 import gateway
 from gateway.admin import AdminServer, Phase, ReloadState
@@ -27,12 +27,17 @@ from gateway.wiring.reloading import ConfigSource
 from gateway.wiring.watching import Watcher
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
+from gateway.workers.parcels import unpack
 from gateway.workers.preparing import Preparing
 from gateway.workers.reload_requests import ReloadRequests
 from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
+
+LOOKS: Final = 1_000
+LOOK_S: Final = 0.005
+"""How often, and how frequently, a successor's limiter checks whether the workers serve already."""
 
 
 async def serve(
@@ -59,6 +64,11 @@ async def serve(
     running = _LimiterProcess(config, workers, past_file, post, source, state)
     await running.serve()
     return 0
+
+
+def _log_text(files: list[int]) -> None:
+    level, text = cast("tuple[int, str]", unpack(files[0]))
+    log.log(level, "%s", text)
 
 
 class _PreparedLimiter(NamedTuple):
@@ -97,7 +107,9 @@ class _LimiterProcess:
         phase = Phase.SERVING if post.reason else Phase.STARTING
         self._fleet = Fleet(workers, self._metrics, retired, phase, lambda: self._store.warning)
         self._fleet.reloads.restore(state)
-        self._ended = asyncio.Event()
+        self._ended, self._may_serve = asyncio.Event(), asyncio.Event()
+        if not post.handover.is_pending:
+            self._may_serve.set()
         self._tasks = Tasks()
         preparing = Preparing(self)
         self._supervisor = orders.Orders(
@@ -105,9 +117,12 @@ class _LimiterProcess:
             {
                 **preparing.acts,
                 orders.LINK: lambda files: self._tasks.start(self._link(files)),
-                orders.STOP: lambda _: self._ended.set(),
+                orders.SERVE: lambda _: self._may_serve.set(),
+                orders.STOP: lambda _: self._end(),
+                orders.YIELD: lambda _: self._tasks.start(self._close_admins()),
                 orders.DRAIN: lambda _: self._drain(),
                 orders.REOPEN: lambda _: self._reopen_log(),
+                orders.LOG: _log_text,
                 orders.OUTCOME: self._take_outcome,
             },
         )
@@ -122,20 +137,40 @@ class _LimiterProcess:
 
     async def serve(self) -> None:
         """Serve until the supervisor stops it or is gone."""
+        self._supervisor.report_started()
+        if not self._may_serve.is_set():
+            await self._may_serve.wait()
+            await self._wait_for_workers()
         await self._start_admin()
         self._watcher.start(self._config.server.watch)
-        self._supervisor.report_started()
         self._preparing.start(self._supervisor)
         gc.collect()
         gc.freeze()
         await self._ended.wait()
         await self._watcher.end()
         await self._preparing.close()
+        await self._close_admins()
+        self._tasks.cancel()
+        self._output.close()
+
+    async def _wait_for_workers(self) -> None:
+        """Wait until the workers serve: /readyz would say "starting" for a moment.
+
+        Requests wait meanwhile.
+        """
+        for _ in range(LOOKS):
+            if (await self._fleet.readiness()).phase is not Phase.STARTING:
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _end(self) -> None:
+        self._may_serve.set()
+        self._ended.set()
+
+    async def _close_admins(self) -> None:
         for admin in (self._admin, *self._old_admins):
             if admin is not None:
                 await admin.close()
-        self._tasks.cancel()
-        self._output.close()
 
     # Another configuration.
 

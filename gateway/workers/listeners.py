@@ -2,15 +2,16 @@
 
 Each worker has its own socket for each address (SO_REUSEPORT), and the kernel spreads connections
 over them. The supervisor keeps all of them open: while a worker is restarted, the connections of
-its sockets wait. For another configuration it binds what is new (`rebind`), and closes what is gone
-when all workers are ready for it.
+its sockets wait. Inherited sockets are divided among the workers if each of several may have its
+own, and otherwise shared by all. For another configuration it binds what is new (`rebind`), and
+closes what is gone when all workers are ready for it.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from gateway.base.errors import StartError
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import BACKLOG, SocketFile, bound, bound_file, lookup, places, untaken
+from gateway.net.handover import Handover
+from gateway.net.inherited import shares
 from gateway.net.start_errors import ADMIN, cannot_listen
 from gateway.wiring.client_listeners import BoundSocket, kept_listeners, listener_key
 
@@ -39,6 +42,11 @@ class Listeners(NamedTuple):
     workers: list[list[BoundSocket]]
     admin: list[BoundSocket]
     files: list[SocketFile]
+
+    @property
+    def all(self) -> list[socket.socket]:
+        """All of them."""
+        return [one.socket for sockets in (*self.workers, self.admin) for one in sockets]
 
     def close_workers(self, but: int | None = None) -> None:
         """Close the sockets of all workers, or of all but one."""
@@ -115,8 +123,13 @@ class ChangedSockets(NamedTuple):
         self.new.close_admin()
 
 
-def bind(config: GatewayConfig, workers: int) -> Listeners:
-    """Bind all addresses of the configuration.
+def bind(config: GatewayConfig, workers: int, handover: Handover) -> Listeners:
+    """Bind all addresses of the configuration, but for those of inherited sockets.
+
+    Args:
+        config: the configuration.
+        workers: how many workers there will be.
+        handover: the inherited sockets.
 
     Raises:
         StartError: an address cannot be bound; the others are released.
@@ -128,10 +141,10 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
     changed = ChangedSockets(config, found, found, _none(workers), {})
     try:
         for index in range(len(config.listen)):
-            _bind_for_all(index, changed, frozenset())
+            _bind_for_all(index, changed, frozenset(), handover)
             changed.listen()
         if config.admin is not None:
-            _bind_admin(config.admin.listen, found)
+            _bind_admin(config.admin.listen, found, handover)
             changed.listen()
     except StartError:
         changed.discard()
@@ -139,13 +152,18 @@ def bind(config: GatewayConfig, workers: int) -> Listeners:
     return found
 
 
-def rebind(before: Listeners, old: GatewayConfig, new: GatewayConfig) -> ChangedSockets:
+def rebind(
+    before: Listeners, old: GatewayConfig, new: GatewayConfig, handover: Handover
+) -> ChangedSockets:
     """Bind the addresses that are new in a configuration, without listening there.
+
+    Those of inherited sockets that no listener uses so far are not bound, but used.
 
     Args:
         before: the sockets of the configuration in use.
         old: that configuration.
         new: the other one.
+        handover: the inherited sockets.
 
     Raises:
         StartError: an address cannot be bound; the others are released.
@@ -168,14 +186,14 @@ def rebind(before: Listeners, old: GatewayConfig, new: GatewayConfig) -> Changed
     ours = frozenset(_ports(before))
     try:
         for index in range(len(new.listen)):
-            if index not in kept and not _keep_queue(index, old, before, changed):
-                _bind_for_all(index, changed, ours)
+            if index not in kept and not _keep_queue(index, old, before, changed, handover):
+                _bind_for_all(index, changed, ours, handover)
         if _has_same_admin(old, new):
             changed.listeners.admin.extend(before.admin)
         else:
             changed.gone.admin.extend(before.admin)
             if new.admin is not None:
-                _bind_admin(new.admin.listen, changed.new)
+                _bind_admin(new.admin.listen, changed.new, handover)
     except (StartError, OSError):
         changed.discard()
         raise
@@ -200,16 +218,23 @@ def _ports(listeners: Listeners) -> Iterator[int]:
             yield one.socket.getsockname()[1]
 
 
-def _keep_queue(index: int, old: GatewayConfig, before: Listeners, changed: ChangedSockets) -> bool:
+def _keep_queue(
+    index: int,
+    old: GatewayConfig,
+    before: Listeners,
+    changed: ChangedSockets,
+    handover: Handover,
+) -> bool:
     """Use the queue of a Unix socket again whose file only changes its permissions."""
     listener = changed.config.listen[index]
     addresses = [one.address for one in old.listen]
     if not isinstance(listener.address, UnixAddress) or listener.address not in addresses:
         return False
     number = addresses.index(listener.address)
-    for theirs, sockets in zip(changed.new.workers, before.workers, strict=True):
-        theirs += [BoundSocket(index, one.socket.dup()) for one in sockets if one.number == number]
-    changed.modes[listener.address.path] = listener.mode
+    queue = [one.socket for one in before.workers[0] if one.number == number]
+    _share([one.dup() for one in queue], index, changed.new)
+    if not any(map(handover.is_foreign, queue)):
+        changed.modes[listener.address.path] = listener.mode
     return True
 
 
@@ -219,13 +244,16 @@ def _default_mode() -> int:
     return ADDED & ~mask
 
 
-def _bind_for_all(index: int, changed: ChangedSockets, ours: frozenset[int]) -> None:
+def _bind_for_all(
+    index: int, changed: ChangedSockets, ours: frozenset[int], handover: Handover
+) -> None:
     """Bind the sockets of a listener.
 
     Args:
         index: its number.
         changed: receives the sockets.
         ours: ports that sockets of this gateway have already.
+        handover: the inherited sockets.
 
     Raises:
         StartError: its address cannot be bound.
@@ -234,9 +262,12 @@ def _bind_for_all(index: int, changed: ChangedSockets, ours: frozenset[int]) -> 
     found = changed.new
     try:
         if isinstance(listener.address, UnixAddress):
-            _bind_file(index, listener, listener.address, found)
+            _bind_file(index, listener, listener.address, found, handover)
             return
-        for family, place in places(socket.getaddrinfo(**lookup(listener.address))):
+        inherited, wanted = handover.take(places(socket.getaddrinfo(**lookup(listener.address))))
+        for group in _same_address(inherited):
+            _divide(group, index, found)
+        for family, place in wanted:
             taken = place if place[1] in ours else untaken(family, place)
             for sockets in found.workers:
                 sockets.append(BoundSocket(index, bound(family, taken, shares_port=True)))
@@ -245,19 +276,68 @@ def _bind_for_all(index: int, changed: ChangedSockets, ours: frozenset[int]) -> 
 
 
 def _bind_file(
-    index: int, listener: ListenerConfig, address: UnixAddress, found: Listeners
+    index: int,
+    listener: ListenerConfig,
+    address: UnixAddress,
+    found: Listeners,
+    handover: Handover,
 ) -> None:
-    one, file = bound_file(address, listener.mode)
+    one, file = bound_file(address, listener.mode, handover=handover)
     found.files.append(file)
-    with one:
-        # They share one queue: any free worker accepts the next connection.
-        for sockets in found.workers:
-            sockets.append(BoundSocket(index, one.dup()))
+    _share([one], index, found)
 
 
-def _bind_admin(address: Address, found: Listeners) -> None:
+def _same_address(sockets: Iterable[socket.socket]) -> list[list[socket.socket]]:
+    """Return sockets by their addresses."""
+    found: dict[object, list[socket.socket]] = {}
+    for one in sockets:
+        found.setdefault((one.family, one.getsockname()), []).append(one)
+    return list(found.values())
+
+
+def _share(shared: list[socket.socket], index: int, found: Listeners) -> None:
+    """Give each worker copies of sockets: any free worker accepts the next connection."""
+    for one in shared:
+        with one:
+            for sockets in found.workers:
+                sockets.append(BoundSocket(index, one.dup()))
+
+
+def _divide(inherited: list[socket.socket], index: int, found: Listeners) -> None:
+    """Give each worker as many of the sockets of one address; one that is alone is shared."""
+    more, positions = shares(len(inherited), len(found.workers))
     try:
-        for family, place in places(socket.getaddrinfo(**lookup(address))):
+        inherited += _more_of(inherited[0], more)
+    except OSError:
+        # They belong to another user, or were not made to be many.
+        _share(inherited, index, found)
+        return
+    for sockets, taken in zip(found.workers, positions, strict=True):
+        sockets += [BoundSocket(index, inherited[at]) for at in taken]
+
+
+def _more_of(one: socket.socket, number: int) -> list[socket.socket]:
+    """Return more sockets with the address of an inherited one.
+
+    Raises:
+        OSError: the system does not allow it.
+    """
+    made: list[socket.socket] = []
+    try:
+        while len(made) < number:
+            made.append(bound(one.family, one.getsockname(), shares_port=True))
+    except OSError:
+        for other in made:
+            other.close()
+        raise
+    return made
+
+
+def _bind_admin(address: Address, found: Listeners, handover: Handover) -> None:
+    try:
+        inherited, wanted = handover.take(places(socket.getaddrinfo(**lookup(address))))
+        found.admin.extend(BoundSocket(0, one) for one in inherited)
+        for family, place in wanted:
             found.admin.append(BoundSocket(0, bound(family, place)))
     except OSError as error:
         raise cannot_listen(ADMIN, address, error) from error

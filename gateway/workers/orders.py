@@ -23,10 +23,13 @@ log = logging.getLogger(__name__)
 
 LINK: Final = b"L"
 """Here are sockets that connect to the process at their other end."""
+SERVE: Final = b"G"
+"""Accept connections: all processes are ready."""
 STOP: Final = b"S"
 """Shut down gracefully."""
 YIELD: Final = b"Y"
-"""Shut down without waiting for load balancers: another worker serves in your place."""
+"""Shut down without waiting for load balancers: another process serves in your place. The limiter
+only closes the admin listener."""
 DRAIN: Final = b"D"
 """The gateway is shutting down (for the limiter, which ends last)."""
 REOPEN: Final = b"R"
@@ -41,6 +44,8 @@ COMMIT: Final = b"U"
 """Use the configuration that you have prepared, and report that you do."""
 DISCARD: Final = b"F"
 """Do not use the configuration that you have prepared."""
+LOG: Final = b"W"
+"""Log the line in this file, with its level (for the limiter)."""
 OUTCOME: Final = b"O"
 """How a reload went is in this file (for the limiter, which reports it to the operator)."""
 

@@ -30,6 +30,7 @@ from gateway.workers.listeners import ChangedSockets, Listeners, rebind
 from gateway.workers.parcels import pack
 from gateway.workers.preparing import Enclosed
 from gateway.workers.rollout import ANSWER_US, Answers
+from gateway.workers.upgrade import Succession
 
 
 class ReloadReport(NamedTuple):
@@ -83,10 +84,12 @@ class Reloads:
         secrets: those of the configuration in force.
         names: the names of the limiter and of all workers, in this order.
         use: called with a configuration and its sockets when it takes effect.
+        succession: of this process: its service manager and its inherited sockets.
         clock: the current time.
 
     Attributes:
         state: what came of reloads so far.
+        is_held: whether no reload may begin at the moment.
     """
 
     def __init__(
@@ -95,15 +98,19 @@ class Reloads:
         secrets: Secrets,
         names: Sequence[str],
         use: Callable[[GatewayConfig, Listeners], None],
+        succession: Succession,
         clock: Clock = monotonic_us,
     ) -> None:
         self._source = source
         self._secrets = secrets
         self._names = names
         self._use = use
+        self._manager = succession.manager
+        self._handover = succession.handover
         self._clock = clock
         self.state = ReloadState(wall_us())
         self._number = 0
+        self.is_held = False
         self._is_asked = False
         self._asking: tuple[Child | None, int] = (None, 0)
         self._attempt: _Attempt | None = None
@@ -112,6 +119,16 @@ class Reloads:
     def ask(self) -> None:
         """Reload as soon as possible, and after the reload in progress."""
         self._is_asked = True
+
+    @property
+    def is_reloading(self) -> bool:
+        """Return whether a reload is in progress."""
+        return self._attempt is not None
+
+    @property
+    def waits(self) -> bool:
+        """Return whether a reload was requested that may not begin at the moment."""
+        return self.is_held and self._is_asked
 
     def next_us(self) -> int | None:
         """Return when `step` must be called at the latest; None if only after an event."""
@@ -154,7 +171,7 @@ class Reloads:
             children: those that run, and are not about to end.
         """
         self._hear(children)
-        if self._attempt is None and self._is_asked:
+        if self._attempt is None and self._is_asked and not self.is_held:
             self._is_asked = False
             self._begin(config, listeners, children)
         attempt = self._attempt
@@ -164,20 +181,29 @@ class Reloads:
             self._complete(attempt, children)
         self._report(children)
 
-    def stop(self, children: Sequence[Child]) -> None:
-        """Reload no more, because the gateway stops."""
+    def stop(self, children: Sequence[Child], reason: str) -> bool:
+        """Reload no more, because the gateway stops.
+
+        Args:
+            children: as in `step`.
+            reason: why, for those who have requested a reload.
+
+        Returns:
+            Whether a reload was requested that has not begun.
+        """
         self._hear(children)
-        outcome = not_possible(self._source.name, "the gateway is stopping")
+        outcome = not_possible(self._source.name, reason)
         attempt = self._attempt
         if attempt is not None and attempt.is_committed:
             self._end(attempt.outcome)
         elif attempt is not None:
             self._discard(attempt, children, outcome)
-        if self._is_asked:
-            self._is_asked = False
+        was_asked, self._is_asked = self._is_asked, False
+        if was_asked:
             self._remember_who_asks(children)
-            self._end(outcome)
+            self._note(outcome)
         self._report(children)
+        return was_asked
 
     def _hear(self, children: Iterable[Child]) -> None:
         """Take note of what children have said."""
@@ -203,6 +229,7 @@ class Reloads:
         self, config: GatewayConfig, listeners: Listeners, children: Sequence[Child]
     ) -> None:
         self._remember_who_asks(children)
+        self._manager.reloading()
         name = self._source.name
         try:
             self._attempt = self._load(config, listeners, children)
@@ -235,7 +262,7 @@ class Reloads:
         outcome = applied(config, self._secrets, loaded)
         parcel = pack(new)
         try:
-            sockets = rebind(listeners, config, new)
+            sockets = rebind(listeners, config, new, self._handover)
         except BaseException:
             os.close(parcel)
             raise
@@ -333,6 +360,10 @@ class Reloads:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             os.close(attempt.parcel)
+        self._manager.started()
+        self._note(outcome)
+
+    def _note(self, outcome: ReloadOutcome) -> None:
         ended_us = wall_us()
         self.state = self.state.after(outcome, ended_us)
         limiter, requests = self._asking

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 from gateway.admin import ReloadOutcome, ReloadRecord, not_possible
+from gateway.wiring.reloading import STOPPING
 from gateway.workers.parcels import unpack
 from gateway.workers.reload import ReloadReport
 
@@ -53,7 +54,7 @@ class ReloadRequests:
 
     @property
     def _stopping(self) -> ReloadOutcome:
-        return not_possible(self._name, "the gateway is stopping")
+        return not_possible(self._name, STOPPING)
 
     def _answer(self, requests: int, outcome: ReloadOutcome) -> None:
         for number in [number for number in self._waiting if number <= requests]:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Final
 
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
-NOTED: Final = (*ENDING, signal.SIGHUP, signal.SIGUSR1)
+NOTED: Final = (*ENDING, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StartSignals:

@@ -7,10 +7,11 @@ a restarted one logs the reason.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import select
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from socket import socket, socketpair
 from typing import Final, NoReturn
@@ -19,15 +20,17 @@ from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError, StartError
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
-from gateway.wiring.reloading import ConfigSource
-from gateway.workers import limiter, orders, worker
+from gateway.wiring.reloading import STOPPING, ConfigSource
+from gateway.workers import limiter, orders, upgrade, worker
 from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
+from gateway.workers.parcels import pack
 from gateway.workers.reload import Reloads
 from gateway.workers.restarts import Restarts
 from gateway.workers.start_signals import StartSignals
+from gateway.workers.upgrade import Succession, Upgrade
 
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
@@ -37,7 +40,11 @@ EXIT_OK: Final = 0
 
 
 def supervise(
-    loaded: Checked, workers: int, source: ConfigSource, start_signals: StartSignals
+    loaded: Checked,
+    workers: int,
+    source: ConfigSource,
+    start_signals: StartSignals,
+    succession: Succession,
 ) -> int:
     """Run a gateway of several workers until a signal stops it.
 
@@ -46,6 +53,7 @@ def supervise(
         workers: how many workers, at least 2.
         source: where it comes from, for reloads.
         start_signals: those that have come already.
+        succession: of this process.
 
     Returns:
         The exit status.
@@ -54,11 +62,11 @@ def supervise(
         StartError: an address or a file is not available, or a child reports such an error.
         GatewayError: a child cannot be started at all.
     """
-    listeners = bind(loaded.config, workers)
+    listeners = bind(loaded.config, workers, succession.handover)
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            supervisor = _Supervisor(loaded, source, listeners, files)
+            supervisor = _Supervisor(loaded, source, listeners, files, succession)
         except OSError as error:
             listeners.remove_files()
             # Each worker has its own sockets, so the number of workers is too high.
@@ -76,18 +84,28 @@ class _Supervisor:
         source: where it comes from.
         listeners: the sockets of the limiter and of each worker.
         files: the files that they share.
+        succession: of this process.
     """
 
     def __init__(
-        self, loaded: Checked, source: ConfigSource, listeners: Listeners, files: SharedFiles
+        self,
+        loaded: Checked,
+        source: ConfigSource,
+        listeners: Listeners,
+        files: SharedFiles,
+        succession: Succession,
     ) -> None:
         self._config = config = loaded.config
         self._source = source
         self._count = len(listeners.workers)
         self._listeners = listeners
         self._files = files
+        self._succession = succession
+        self._upgrade = Upgrade(succession)
+        self._is_upgrade_asked = self._is_reload_put_off = False
+        self._is_stopped = False
         self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(self._count)))
-        self._reloads = Reloads(source, loaded.secrets, self._names, self._use)
+        self._reloads = Reloads(source, loaded.secrets, self._names, self._use, succession)
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
         self._restarts = Restarts(self._names)
@@ -115,10 +133,13 @@ class _Supervisor:
                 for number in self._signals():
                     self._on_signal(number)
                 self._reap()
+                self._go_on_with_upgrade()
                 if self._ends_us is None:
                     self._kill_hung(is_late=is_late)
                     self._go_on_with_reload(is_late=is_late)
+                    self._begin_upgrade()
         except BaseException:
+            self._upgrade.abandon()
             self._kill_all()
             self._listeners.remove_files()
             raise
@@ -154,16 +175,19 @@ class _Supervisor:
         self._listeners.close_workers(but=number)
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
+        is_first = number == 0
+        predecessors = frozenset(child.pid for child in self._predecessors(name))
+        predecessors |= self._succession.predecessors
+        # Listeners for other systems are in the first worker.
+        handover = self._succession.enter_child(keeps_sockets=is_first)
         if name == LIMITER:
             admin = self._listeners.admin
-            post = worker.Post(name, channel, admin, lock, reason, is_first=False)
+            post = worker.Post(name, channel, admin, lock, reason, is_first, predecessors, handover)
             past, source, state = self._files.past, self._source, self._reloads.state
             return run_in_loop(lambda: limiter.serve(config, count, past, post, source, state))
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
-        is_first = number == 0
-        predecessors = frozenset(child.pid for child in self._predecessors(name))
-        post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors)
+        post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors, handover)
         return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
@@ -187,12 +211,14 @@ class _Supervisor:
     def _wait(self) -> bool:
         """Wait for an event or the next due time; return whether this process is late."""
         known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
-        moments = [us for us in known if us is not None]
+        moments = [us for us in (*known, self._upgrade.next_us()) if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
             moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
+        if self._upgrade.is_waiting and self._upgrade.successor is not None:
+            poll.register(self._upgrade.successor.channel, select.POLLIN)
         for child in self._children.values():
             poll.register(child.channel, select.POLLIN)
         left_us = min(moments) - monotonic_us() if moments else None
@@ -207,9 +233,13 @@ class _Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
-            if self._ends_us is not None:
+            if self._is_stopped:
                 self._end_by_signal(number)
-            self._stop()
+            self._is_stopped = True
+            if self._ends_us is None:
+                self._stop()
+        elif number == signal.SIGUSR2:
+            self._ask_for_upgrade()
         elif number == signal.SIGUSR1:
             self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
@@ -222,11 +252,18 @@ class _Supervisor:
         if is_late:
             self._reloads.extend()
         if not self._is_starting:
+            self._reloads.is_held = self._upgrade.is_waiting or self._is_upgrade_asked
             self._reloads.step(self._config, self._listeners, self._serving)
+            is_put_off, was_put_off = self._reloads.waits, self._is_reload_put_off
+            self._is_reload_put_off = is_put_off
+            if is_put_off and not was_put_off:
+                self._log(logging.INFO, upgrade.RELOAD_WAITS)
 
     def _use(self, config: GatewayConfig, listeners: Listeners) -> None:
         """Start children with another configuration from now on."""
         self._config, self._listeners = config, listeners
+        for line in self._succession.drop_unwanted(config):
+            self._log(logging.WARNING, line)
         if self._watchdog_us != config.server.watchdog:
             self._watchdog_us = config.server.watchdog
             for child in self._children.values():
@@ -256,6 +293,11 @@ class _Supervisor:
         self._stop_replaced()
         if self._is_starting and not self._restarts:
             self._is_starting = not all(child.is_started for child in self._children.values())
+            if not self._is_starting and self._ends_us is None:
+                for note in self._succession.notes:
+                    self._log(logging.WARNING, note)
+                self._succession.serving()
+                self._order_all(orders.SERVE)
         if self._ends_us is not None:
             self._end_what_is_left(self._ends_us)
 
@@ -303,20 +345,84 @@ class _Supervisor:
         error = f": {child.error}" if child.error is not None else ""
         self._reasons[name] = f"{name} ({child.pid}) {end} and has been restarted{error}"
 
+    # Upgrading.
+
+    def _ask_for_upgrade(self) -> None:
+        """Upgrade as soon as possible: not during a start or a reload."""
+        if self._ends_us is not None:
+            self._log(logging.WARNING, upgrade.STOPPING)
+        elif self._upgrade.is_waiting or self._is_upgrade_asked:
+            self._log(logging.WARNING, upgrade.NOT_UPGRADED % upgrade.UNDER_WAY)
+        else:
+            self._is_upgrade_asked = True
+            if self._is_starting or self._reloads.is_reloading:
+                what = "start" if self._is_starting else "reload"
+                self._log(logging.INFO, upgrade.UPGRADE_WAITS % what)
+
+    def _begin_upgrade(self) -> None:
+        """Begin an upgrade that was requested, if it may begin."""
+        if not self._is_upgrade_asked or self._is_starting or self._reloads.is_reloading:
+            return
+        self._is_upgrade_asked = False
+        family = [child.pid for child in self._children.values()]
+        try:
+            successor = self._upgrade.begin(self._listeners.all, family, monotonic_us())
+        except GatewayError as error:
+            self._log(logging.ERROR, upgrade.NOT_UPGRADED % error)
+        else:
+            self._log(logging.INFO, upgrade.UPGRADING % successor.pid)
+
+    def _go_on_with_upgrade(self) -> None:
+        if not self._upgrade.is_waiting:
+            return
+        is_done = self._upgrade.check(monotonic_us())
+        if is_done:
+            self._log(logging.INFO, upgrade.UPGRADED)
+            self._stop(is_replaced=True)
+        elif is_done is not None:
+            self._log(logging.ERROR, upgrade.NOT_UPGRADED % self._upgrade.failure())
+
+    def _log(self, level: int, line: str) -> None:
+        """Let a child log a line about this process."""
+        if LIMITER in self._children:
+            file = pack((level, line))
+            orders.give(self._children[LIMITER].channel, orders.LOG, [file])
+            os.close(file)
+
     # Ending.
 
-    def _stop(self) -> None:
-        """Let workers finish requests in flight, then stop the limiter."""
+    def _stop(self, *, is_replaced: bool = False) -> None:
+        """Let workers finish requests in flight, then stop the limiter.
+
+        Args:
+            is_replaced: whether another process serves at the same sockets already.
+        """
         server = self._config.server
-        times_us = server.shutdown_delay + server.shutdown_timeout
+        if self._is_upgrade_asked:
+            self._log(logging.WARNING, upgrade.STOPPING)
+        self._upgrade.abandon()
+        times_us = server.shutdown_timeout + (0 if is_replaced else server.shutdown_delay)
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
-        self._reloads.stop(self._serving)
+        is_reload_asked = self._reloads.stop(
+            self._serving, upgrade.REPLACED if is_replaced else STOPPING
+        )
+        if not is_replaced:
+            self._succession.manager.stopping()
+        elif is_reload_asked and self._upgrade.successor is not None:
+            # The file may have changed after the successor has read it.
+            with suppress(ProcessLookupError):
+                os.kill(self._upgrade.successor.pid, signal.SIGHUP)
         # If they stayed open here, they would accept connections that no process serves.
-        self._listeners.remove_files()
+        if not is_replaced:
+            self._listeners.remove_files()
         self._listeners.close_workers()
+        self._succession.handover.close()
+        order = orders.YIELD if is_replaced else orders.STOP
         for name, child in self._children.items():
-            orders.give(child.channel, orders.DRAIN if name == LIMITER else orders.STOP)
+            if name == LIMITER and is_replaced:
+                orders.give(child.channel, orders.YIELD)
+            orders.give(child.channel, orders.DRAIN if name == LIMITER else order)
 
     def _end_what_is_left(self, ends_us: int) -> None:
         if list(self._children) == [LIMITER]:

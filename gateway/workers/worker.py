@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
+from gateway.net.handover import Handover
 from gateway.stores.shared.store import SharedStore
 from gateway.wiring.client_listeners import BoundSocket
 from gateway.wiring.gateway import Gateway, Prepared, WorkerResources
@@ -41,6 +42,9 @@ class Post(NamedTuple):
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
         predecessors: the ids of the processes that it replaces: they serve until it does.
+        handover: inherited sockets for the listeners of other systems. While it is pending,
+            connections are accepted only on the order: the gateway that is replaced serves until
+            all processes of its successor are ready.
     """
 
     name: str
@@ -49,7 +53,8 @@ class Post(NamedTuple):
     log_lock: int
     reason: str
     is_first: bool
-    predecessors: frozenset[int] = frozenset()
+    predecessors: frozenset[int]
+    handover: Handover
 
 
 async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
@@ -59,11 +64,14 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         GatewayError: as `Gateway`.
     """
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
+    handover = post.handover
+    ended, may_serve = asyncio.Event(), asyncio.Event()
+    if not handover.is_pending:
+        may_serve.set()
     is_replaced = False
     own = _of_worker(config)
     memory = SharedStore(workers, own.store.deadline)
-    sharing = Sharing(is_on=True, predecessors=post.predecessors)
+    sharing = Sharing(is_on=True, predecessors=post.predecessors, handover=handover)
     resources = WorkerResources(
         post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
     )
@@ -84,7 +92,8 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
         {
             **preparing.acts,
             orders.LINK: link,
-            orders.STOP: lambda _: ended.set(),
+            orders.SERVE: lambda _: may_serve.set(),
+            orders.STOP: lambda _: end(),
             orders.YIELD: lambda _: leave_when_replaced(),
             orders.REOPEN: lambda _: running.reopen_log(),
             orders.RENEW: lambda _: running.renew_certificates(),
@@ -94,7 +103,16 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     def leave_when_replaced() -> None:
         nonlocal is_replaced
         is_replaced = True
+        handover.leave()
+        end()
+
+    def end() -> None:
+        may_serve.set()
         ended.set()
+
+    async def wait_for_order() -> None:
+        supervisor.report_started()
+        await may_serve.wait()
 
     def leave() -> None:
         # Without this, clients would find no server until the successor is there.
@@ -104,8 +122,8 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         # A process that stops a whole process group signals each member; once is enough.
         loop.add_signal_handler(number, leave)
-    await running.start()
-    supervisor.report_started()
+    await running.start(wait_for_order)
+    handover.adopt()
     preparing.start(supervisor)
     # Everything made so far lives as long as the process; collections can skip it.
     gc.collect()

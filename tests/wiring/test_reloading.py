@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +16,11 @@ from gateway.base.errors import ConfigError, GatewayError, Problem, StartError
 from gateway.config.checking.check import Checked, check_text
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.redaction import Secrets
+from gateway.net.service_manager import ServiceManager
 from gateway.observe.metrics import GatewayMetrics
 from gateway.wiring.reloading import Reloader, is_same, renew_only
 from tests.servers import until
+from tests.workers.succession import Manager
 
 TEXT = "routes:\n  /{name}: {{ upstream: 'http://a:1', limit: 1/s }}\n"
 
@@ -254,9 +258,72 @@ def test_the_order_of_routes_counts() -> None:
     assert not is_same(one, other)
 
 
-def test_without_files_only_certificates_are_renewed(caplog: pytest.LogCaptureFixture) -> None:
-    """And the log says so."""
-    gateway = _Gateway()
-    renew_only(gateway)
+def test_without_files_only_certificates_are_renewed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the log says so; a service manager hears that it is done."""
+    gateway, address = _Gateway(), str(tmp_path / "notify")
+    with Manager(address) as manager:
+        renew_only(gateway, ServiceManager(address))
+        manager.wait_for(READY="1")
+        assert manager.said == [{"RELOADING": "1"}, {"READY": "1"}]
     assert gateway.renewals == 1
     assert "certificates only" in caplog.text
+
+
+async def test_a_reload_that_is_held_begins_later(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says what it waits for."""
+    caplog.set_level(logging.INFO)
+    gateway, files = _Gateway(), _Files()
+    async with reloader(gateway, files) as one:
+        async with one.held("it waits"):
+            asked = asyncio.create_task(one.reload())
+            await until(lambda: "it waits" in caplog.text)
+            assert not one.is_reloading
+            assert files.loads == 0
+        assert (await asked).is_applied
+    assert files.loads == 1
+
+
+async def test_what_waits_for_a_reload_ends_first(caplog: pytest.LogCaptureFixture) -> None:
+    """The reload in progress is not interrupted; the next one waits, and the log says so."""
+    caplog.set_level(logging.INFO)
+    gateway, files = _Gateway(), _Files()
+    files.may_load.clear()
+    async with reloader(gateway, files) as one:
+        first = asyncio.create_task(one.reload())
+        await until(lambda: files.loads == 1)
+        assert one.is_reloading
+        is_held = asyncio.Event()
+
+        async def hold() -> None:
+            async with one.held("it waits"):
+                is_held.set()
+                await until(lambda: "it waits" in caplog.text)
+
+        holding = asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        second = asyncio.create_task(one.reload())
+        await asyncio.sleep(0)
+        assert not is_held.is_set()
+        files.may_load.set()
+        assert (await first).is_applied
+        await holding
+        assert (await second).is_applied
+    assert files.loads == 2
+
+
+async def test_a_reload_that_will_not_begin_says_why() -> None:
+    """Whoever requested it hears the reason, and the caller that there was such a request."""
+    gateway, files = _Gateway(), _Files()
+    async with reloader(gateway, files) as one:
+        async with one.held("it waits"):
+            asked = asyncio.create_task(one.reload())
+            await asyncio.sleep(0)
+            assert one.stop("another process serves")
+        outcome = await asked
+        assert not outcome.is_possible
+        assert outcome.problems[0].message == "another process serves"
+        assert not one.stop()
+        assert (await one.reload()).problems[0].message == "another process serves"
+    assert files.loads == 0

@@ -56,7 +56,7 @@ def differences(old: GatewayConfig, new: GatewayConfig) -> list[str]:
         *_store(old, new),
         *_options("server", old.server, new.server, _AT_RESTART),
         *(sentence for name in others for sentence in _section(name, old, new)),
-        *(f"{one} A reload is refused: restart the gateway." for one in restarts),
+        *(f"{one} A reload is refused: upgrade or restart the gateway." for one in restarts),
     ]
 
 

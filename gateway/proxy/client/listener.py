@@ -142,14 +142,15 @@ class Listener:
         """Accept what has connected by now, and no more; those that are not served yet go on."""
         if not self._is_closed and self._pause is None:
             self._accept(BACKLOG)
-        self._stop()
+        self.stop()
 
     def close(self) -> None:
         """Accept no more; drop those that are not served yet."""
-        self._stop()
+        self.stop()
         self._tasks.cancel()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Accept no more; those that are not served yet go on."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -47,11 +47,11 @@ class PlainListener:
     def retire(self) -> None:
         """Accept what has connected by now, and no more."""
         if self._is_closed or self._server is None:
-            self.close()
+            self.stop()
             return
         # The server closes its socket, and connections that wait there would be reset.
         waiting = self._socket.dup()
-        self.close()
+        self.stop()
         loop = asyncio.get_running_loop()
         with waiting, suppress(OSError):
             waiting.setblocking(False)
@@ -64,7 +64,12 @@ class PlainListener:
             await loop.connect_accepted_socket(self._acceptor, sock)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more; drop those that are not served yet."""
+        self.stop()
+        self._tasks.cancel()
+
+    def stop(self) -> None:
+        """Accept no more; those that are not served yet go on."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.config.values.address import Address, UnixAddress
+from gateway.net.handover import HasNumber
 from gateway.systems.grpc.ports import ServingOptions
 from gateway.systems.grpc.server import Bounds, GrpcServer
 
@@ -17,10 +18,12 @@ class GrpcFrontend:
 
     Attributes:
         address: where it listens, with the actual port.
+        sockets: none; see `Frontend`.
     """
 
     def __init__(self, serving: ServingOptions, server: GrpcServer, bounds: Bounds) -> None:
         self.address: Address | UnixAddress = serving.address
+        self.sockets: tuple[HasNumber, ...] = ()
         self._serving = serving
         self._server = server
         self._bounds = bounds

@@ -128,7 +128,8 @@ async def _hosts(address: Address, sharing: Sharing) -> list[str]:
         # For either, grpcio binds both families; it would share a port without an error.
         address = Address("", address.port)
     hosts: dict[str, None] = {}
-    for one in await bound_everywhere(address, sharing):
+    # The library could not use a socket that is inherited.
+    for one in await bound_everywhere(address, sharing._replace(handover=None)):
         with one:
             hosts[one.getsockname()[0]] = None
     wild = [host for host in hosts if host in EVERYWHERE]

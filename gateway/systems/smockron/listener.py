@@ -24,6 +24,7 @@ from gateway.config.values.store_url import parse_store_url
 from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
 from gateway.limits.reported import FURTHEST_US, furthest_next_us
 from gateway.net.binding import Sharing
+from gateway.net.handover import HasNumber
 from gateway.observe.metrics import FrontendMetrics
 from gateway.stores.reports import Answer, MemoryReports, Report, Reports, SharedReports
 from gateway.systems.asking import caller_keys
@@ -188,6 +189,11 @@ class SmockronMaster:
         if self._others is not None:
             self._others.start()
         accounting.start()
+
+    @property
+    def sockets(self) -> Sequence[HasNumber]:
+        """None: they belong to ZeroMQ; see `Frontend`."""
+        return ()
 
     @property
     def under_way(self) -> int:

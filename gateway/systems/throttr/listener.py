@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.address import Address, UnixAddress
 from gateway.config.values.store_url import capabilities_of
 from gateway.net.binding import Sharing, SocketFile, bound_everywhere, bound_file
+from gateway.net.handover import HasNumber
 from gateway.observe.metrics import FrontendMetrics
 from gateway.systems.base import FrontendContext
 from gateway.systems.throttr.client_connection import ThrottrClientConnection
@@ -145,7 +146,7 @@ class ThrottrFrontend:
         address, sharing = self._address, self._sharing
         if isinstance(address, UnixAddress):
             one, self._file = await asyncio.to_thread(
-                bound_file, address, self._mode, sharing.predecessors
+                bound_file, address, self._mode, sharing.predecessors, sharing.handover
             )
             return [one]
         found = await bound_everywhere(address, sharing)
@@ -160,6 +161,11 @@ class ThrottrFrontend:
             await asyncio.to_thread(self._file.remove)
         for server in self._servers:
             server.close()
+
+    @property
+    def sockets(self) -> Sequence[HasNumber]:
+        """The sockets that it listens on; see `Frontend`."""
+        return [one for server in self._servers for one in server.sockets]
 
     @property
     def under_way(self) -> int:

@@ -206,7 +206,7 @@ def test_what_takes_a_restart(value: str) -> None:
     old, new = config(text.format(2)), config(text.format(value))
     assert needs_restart(old, new) == [f"server.workers: 2 becomes {value}."]
     assert differences(old, new) == [
-        f"server.workers: 2 becomes {value}. A reload is refused: restart the gateway."
+        f"server.workers: 2 becomes {value}. A reload is refused: upgrade or restart the gateway."
     ]
 
 
