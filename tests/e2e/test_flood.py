@@ -12,13 +12,14 @@ import pytest
 
 from tests.conftest import StartGateway
 from tests.e2e.load import hammer, least_admitted, span_s, statuses
-from tests.e2e.signs import metric
+from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import free_port
 from tests.upstreams import Upstream
 
 # Nothing of it is lost unless nobody asks for the time in which the burst comes back.
 RATE: Final = 50
 BURST: Final = 100
+SECONDS: Final = 3
 KEYS: Final = ("a", "b", "c", "d")
 
 
@@ -33,25 +34,28 @@ def test_wrk_gets_what_the_limit_allows(
     )
     started = time.monotonic()
     done = subprocess.run(
-        ["wrk", "-t1", f"-c{connections}", "-d3s", f"{gateway.url}/one"],
+        ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", f"{gateway.url}/one"],
         check=True,
         capture_output=True,
         text=True,
         timeout=60,
     )
-    elapsed = time.monotonic() - started
     report = done.stdout
-    found = re.search(r"(\d+) requests in ([\d.]+)s", report)
+    found = re.search(r"(\d+) requests in ", report)
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", report)
     assert found, report
     assert refused, report
     assert "Socket errors" not in report
     # What wrk leaves behind when its time is up has been answered, but not counted by it.
     in_wrk = int(found[1]) - int(refused[1])
+    assert wait_for_metric(gateway, "sluice_client_connections", 0)
     admitted = metric(gateway, "sluice_requests_total", status="200")
+    # Some of that was decided on after the end of wrk, if the machine is busy.
+    elapsed = time.monotonic() - started
     assert in_wrk <= admitted <= in_wrk + connections
     assert admitted <= BURST + RATE * elapsed
-    assert admitted >= 0.98 * (BURST + RATE * float(found[2]))
+    # Only what comes back after the last request is lost: wrk may not get to run at its end.
+    assert admitted >= BURST + RATE * (SECONDS - 1)
     total = metric(gateway, "sluice_requests_total")
     left = metric(gateway, "sluice_clients_left_total")
     assert left <= connections
