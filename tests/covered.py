@@ -15,6 +15,7 @@ from typing import Final
 COVERED: Final[Mapping[str, str]] = {
     "test_face.py": "__init__ base.moved",
     "admin/test_api.py": "admin.resources",
+    "board/test_board.py": "board.bell",
     "config/explaining/test_schema.py": "config.explaining.schema_listeners",
     "config/reading/test_source.py": "config.reading.nodes",
     "config/test_golden.py": (

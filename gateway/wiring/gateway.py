@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from aiohttp import http_parser
-
 import gateway
 from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge
 from gateway.admin.reloading import Reloadable, ReloadRecord
 from gateway.admin.resources import OneProcess
 from gateway.base.clock import US
-from gateway.base.errors import GatewayError, StartError
+from gateway.base.errors import StartError
 from gateway.base.tasks import Tasks, becomes
+from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
@@ -26,6 +25,7 @@ from gateway.net.start_errors import cannot_change_workers, cannot_listen, canno
 from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.client.request_parser import require_strict_parser
 from gateway.proxy.server import Proxy
 from gateway.proxy.upstream.health import HealthChecks
 from gateway.stores.base import Store, WarningStore
@@ -58,6 +58,7 @@ class WorkerResources(NamedTuple):
         is_first: whether this worker serves the clients of other systems: their records are in one
             process, and some of their protocols allow one server per address.
         sharing: how these listeners share addresses with the worker that this one replaces.
+        seat: its place at the board that it shares with the others; None for none.
     """
 
     name: str
@@ -67,6 +68,7 @@ class WorkerResources(NamedTuple):
     log_lock: int
     is_first: bool = True
     sharing: Sharing = ALONE
+    seat: Seat | None = None
 
 
 class Prepared(NamedTuple):
@@ -104,7 +106,7 @@ class Gateway:
     """
 
     def __init__(self, config: GatewayConfig, resources: WorkerResources | None = None) -> None:
-        _require_strict_parser()
+        require_strict_parser()
         self._resources = resources
         self.metrics = GatewayMetrics(gateway.__version__)
         self.reloads = ReloadRecord(self.metrics)
@@ -119,19 +121,21 @@ class Gateway:
                 memory=resources.memory,
                 has_frontends=resources.is_first,
                 sharing=resources.sharing._replace(is_on=True),
+                seat=resources.seat,
             )
         self._running = RunningConfig(config, self._around)
         self._running.compile()
         self._frontends: list[Frontend] = []
         if self._around.has_frontends:
             self._frontends = make_frontends(self._running.frontend_context())
-        self._proxy = Proxy(self._running.settings(self._access_log), self.metrics)
+        self._seat = self._around.seat
+        self._proxy = Proxy(self._running.settings(self._access_log), self.metrics, self._seat)
         self._listeners = ClientListeners(self._proxy, self.metrics)
         self._health = HealthChecks()
         self._renewal = Renewal(self._running.certificates.all, self._note_certificates)
         self._retiring = Tasks()
         self._admin: AdminServer | None = None
-        if warning := missing_files(config):
+        if warning := missing_files(config, self._around.workers):
             log.warning("%s", warning)
 
     @property
@@ -223,8 +227,15 @@ class Gateway:
             raise
         await self._listeners.commit(listeners, running.max_connections)
         self._renewal.start()
+        if self._seat is not None:
+            asyncio.get_running_loop().add_reader(self._seat.heard, self._on_bell, self._seat)
         self._phase = Phase.SERVING
         self._say_where()
+
+    def _on_bell(self, seat: Seat) -> None:
+        """Look at the board, where another worker has written something."""
+        seat.silence()
+        self._proxy.make_room()
 
     def _say_where(self) -> None:
         if self._admin is not None and self.config.admin is not None:
@@ -330,7 +341,7 @@ class Gateway:
         settings = running.settings(self._access_log)
         running.take_effect()
         self._proxy.reconfigure(settings, self._listeners.acceptors(listeners))
-        await self._listeners.commit(listeners, settings.max_connections)
+        await self._listeners.commit(listeners, running.max_connections)
         self._health.watch(running.upstreams.values())
         self._renewal.watch(running.certificates.all)
         self._renewal.look_now()
@@ -347,7 +358,7 @@ class Gateway:
         lines.flush()
         if output is not old_output:
             old_output.close()
-        if warning := missing_files(config):
+        if warning := missing_files(config, self._around.workers):
             log.warning("%s", warning)
 
     async def discard(self, prepared: Prepared) -> None:
@@ -400,6 +411,8 @@ class Gateway:
 
     async def _close(self, seconds: float) -> None:
         """Close everything; requests in flight have this many seconds to end."""
+        if self._seat is not None:
+            asyncio.get_running_loop().remove_reader(self._seat.heard)
         await self._listeners.close()
         await self._renewal.end()
         cut_off = await asyncio.gather(
@@ -434,13 +447,3 @@ class Gateway:
             self._output.reopen()
         except OSError:
             log.exception("the log file cannot be reopened; logging continues to the old one")
-
-
-def _require_strict_parser() -> None:
-    """Refuse aiohttp's parser in Python, which has had several smuggling vulnerabilities."""
-    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
-        raise GatewayError(
-            "aiohttp runs without its C parser (AIOHTTP_NO_EXTENSIONS is set, or no "
-            "wheel was installed); the gateway requires it, because the Python parser is "
-            "not safe for untrusted clients"
-        )

@@ -10,13 +10,14 @@ import gc
 import os
 import select
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from socket import socket, socketpair
 from typing import Final, NoReturn
 
 from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError, StartError
+from gateway.board.board import Board
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
 from gateway.wiring.reloading import ConfigSource
@@ -58,7 +59,8 @@ def supervise(
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            supervisor = _Supervisor(loaded, source, listeners, files)
+            board = stack.enter_context(closing(Board(workers)))
+            supervisor = _Supervisor(loaded, source, listeners, files, board)
         except OSError as error:
             listeners.remove_files()
             # Each worker has its own sockets, so the number of workers is too high.
@@ -76,16 +78,23 @@ class _Supervisor:
         source: where it comes from.
         listeners: the sockets of the limiter and of each worker.
         files: the files that they share.
+        board: where workers count what they share.
     """
 
     def __init__(
-        self, loaded: Checked, source: ConfigSource, listeners: Listeners, files: SharedFiles
+        self,
+        loaded: Checked,
+        source: ConfigSource,
+        listeners: Listeners,
+        files: SharedFiles,
+        board: Board,
     ) -> None:
         self._config = config = loaded.config
         self._source = source
         self._count = len(listeners.workers)
         self._listeners = listeners
         self._files = files
+        self._board = board
         self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(self._count)))
         self._reloads = Reloads(source, loaded.secrets, self._names, self._use)
         self._children: dict[str, Child] = {}
@@ -129,11 +138,8 @@ class _Supervisor:
     def _start_those_due(self) -> None:
         now_us = monotonic_us()
         for name in self._restarts.due(now_us):
-            siblings = list(self._children.values())
             try:
-                self._children[name] = start_child(
-                    name, siblings, partial(self._run_in_child, name), self._watchdog_us
-                )
+                self._children[name] = self._start(name)
                 self._link_with(name)
                 self._reloads.joined(self._children[name])
             except OSError as error:
@@ -145,7 +151,28 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _run_in_child(self, name: str, channel: socket) -> int:
+    def _start(self, name: str) -> Child:
+        """Start a child.
+
+        Raises:
+            OSError: there are not enough resources.
+        """
+        siblings = list(self._children.values())
+        seat = None if name == LIMITER else self._board.take()
+        run = partial(self._run_in_child, name, seat)
+        try:
+            child = start_child(name, siblings, run, self._watchdog_us)
+        except OSError:
+            self._free(seat)
+            raise
+        child.seat = seat
+        return child
+
+    def _free(self, seat: int | None) -> None:
+        if seat is not None:
+            self._board.free(seat)
+
+    def _run_in_child(self, name: str, seat: int | None, channel: socket) -> int:
         """Run a child's part, in the child; return its exit status."""
         for end in (self._woken, self._waker):
             end.close()
@@ -154,7 +181,7 @@ class _Supervisor:
         self._listeners.close_workers(but=number)
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
-        if name == LIMITER:
+        if seat is None:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first=False)
             past, source, state = self._files.past, self._source, self._reloads.state
@@ -164,7 +191,8 @@ class _Supervisor:
         is_first = number == 0
         predecessors = frozenset(child.pid for child in self._predecessors(name))
         post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors)
-        return run_in_loop(lambda: worker.serve(config, count, post))
+        own = self._board.seat(seat)
+        return run_in_loop(lambda: worker.serve(config, count, post, own))
 
     def _link_with(self, name: str) -> None:
         """Connect a new child with those that it works with."""
@@ -247,6 +275,7 @@ class _Supervisor:
                     self._replace(name, child)
                 continue
             del self._children[name]
+            self._free(child.seat)
             self._reloads.ended(child)
             if self._is_starting and self._ends_us is None:
                 raise child.error or GatewayError(f"{name} cannot be started: it {end}")

@@ -12,6 +12,7 @@ from socket import socket
 from typing import Final, NamedTuple
 
 from gateway.base.tasks import Tasks
+from gateway.board.board import Seat
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
 from gateway.stores.shared.store import SharedStore
@@ -52,8 +53,14 @@ class Post(NamedTuple):
     predecessors: frozenset[int] = frozenset()
 
 
-async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
+async def serve(config: GatewayConfig, workers: int, post: Post, seat: Seat) -> int:
     """Serve until the supervisor stops it or is gone; returns the exit status.
+
+    Args:
+        config: the configuration of the gateway.
+        workers: how many workers there are.
+        post: what it receives.
+        seat: its place at the board.
 
     Raises:
         GatewayError: as `Gateway`.
@@ -65,7 +72,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     memory = SharedStore(workers, own.store.deadline)
     sharing = Sharing(is_on=True, predecessors=post.predecessors)
     resources = WorkerResources(
-        post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
+        post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing, seat
     )
     running = Gateway(own, resources)
     if post.reason:

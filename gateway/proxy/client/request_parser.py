@@ -31,10 +31,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from aiohttp import http_parser
 from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
-from gateway.base.errors import BadRequestError
+from gateway.base.errors import BadRequestError, GatewayError
 from gateway.routing.methods import METHODS, NEVER_FORWARDED
 
 LENGTH_MAX: Final = 2**64 - 2
@@ -199,3 +200,17 @@ def body_length(said: str) -> int:
         if length <= LENGTH_MAX:
             return length
     raise BadRequestError("The body's length is not valid", kind="framing")
+
+
+def require_strict_parser() -> None:
+    """Refuse aiohttp's parser in Python, which has had several smuggling vulnerabilities.
+
+    Raises:
+        GatewayError: the installed aiohttp has no other.
+    """
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        raise GatewayError(
+            "aiohttp runs without its C parser (AIOHTTP_NO_EXTENSIONS is set, or no "
+            "wheel was installed); the gateway requires it, because the Python parser is "
+            "not safe for untrusted clients"
+        )
