@@ -99,6 +99,10 @@ class Seat:
         """Set this worker's number in a cell."""
         self._words[self._begin + cell] = number
 
+    def add(self, cell: int, change: int) -> None:
+        """Change this worker's number in a cell."""
+        self._words[self._begin + cell] += change
+
     def total(self, cell: int) -> int:
         """Return the sum of a cell over all workers."""
         return sum(self._cells[cell])
@@ -121,6 +125,11 @@ class Seat:
         If there is no room for more names, others do not see it.
         """
         self._own.write(spot, number)
+
+    def add_to(self, spot: Spot, change: int) -> None:
+        """Change this worker's number for a name, as `write` does."""
+        # One that had no room may be taken away from nothing.
+        self._own.write(spot, max(self._own.read(spot) + change, 0))
 
     def others(self, spot: Spot) -> list[int]:
         """Return the numbers of the other workers for a name, but for those that are 0."""

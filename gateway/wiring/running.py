@@ -163,7 +163,8 @@ class RunningConfig:
             self.store = store_of(config, metrics, self._memory, workers)()
         except ConfigError as error:
             raise cannot_use_store("store.url", error) from error
-        self.decider = decider_of(config, self.store, metrics.store("main"), workers)
+        seat = self._around.seat
+        self.decider = decider_of(config, self.store, metrics.store("main"), workers, seat)
 
     def _upstream(self, name: str, predecessor: RunningConfig | None) -> Upstream:
         config, tls = self.config.upstreams[name], self.certificates.upstreams.get(name)
