@@ -236,6 +236,7 @@ class Gateway:
         """Look at the board, where another worker has written something."""
         seat.silence()
         self._proxy.make_room()
+        self._running.learn()
 
     def _say_where(self) -> None:
         if self._admin is not None and self.config.admin is not None:

@@ -174,7 +174,15 @@ class RunningConfig:
             if is_same and predecessor.certificates.upstreams.get(name) is tls:
                 return found
         counters = self._around.metrics.upstream(name)
-        return Upstream(name, config, counters, MAX_ANSWER_HEAD, tls, predecessor=found)
+        return Upstream(
+            name,
+            config,
+            counters,
+            MAX_ANSWER_HEAD,
+            tls,
+            predecessor=found,
+            seat=self._around.seat,
+        )
 
     def _take_overrides(self, predecessor: RunningConfig | None) -> KeyOverrides | None:
         self.reader: PolicyReader | None
@@ -246,6 +254,11 @@ class RunningConfig:
         for upstream in self.upstreams.values():
             if upstream not in kept:
                 upstream.start()
+
+    def learn(self) -> None:
+        """Take over what other workers have written on the board."""
+        for upstream in self.upstreams.values():
+            upstream.learn()
 
     def publish(self) -> None:
         """Let the counters show what this configuration uses, and nothing else."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack, suppress
+from itertools import count
 
 import pytest
 
 from tests.conftest import StartGateway
-from tests.e2e.raw import RawClient, RawConnection, RawUpstream
+from tests.e2e.raw import RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import metric, wait_for_metric
-from tests.processes import Gateway
+from tests.processes import Gateway, free_port
 from tests.workers.family import server_of, wait_until, wait_until_ready, workers_of
 
 MANY = 24
@@ -104,6 +105,59 @@ def test_a_worker_closes_an_idle_client_for_another(start_gateway: StartGateway)
                 assert idle.has_ended()
                 refused = _refused(gateway, "max_connections")
             assert wait_for_metric(gateway, "sluice_client_connections", 0)
+
+
+JUDGED = """
+server: {{ workers: 2, keepalive_timeout: 1h }}
+upstreams:
+  pay:
+    targets: [{targets}]
+    eject: {{ failures: 5, duration: 1h, max_duration: 1h }}
+    breaker: {{ failures: 100%, min_requests: 5, window: 1h, open: 1h }}
+routes:
+  /**: {{ upstream: pay }}
+"""
+
+
+def _one_of_each_worker(gateway: Gateway, stack: ExitStack) -> list[RawClient]:
+    """Two clients, each of another worker."""
+    first = stack.enter_context(RawClient(gateway.port))
+    assert wait_for_metric(gateway, "sluice_client_connections", 1)
+    own = server_of(gateway, first.sock.getsockname()[1])
+    for number in count(2):
+        other = stack.enter_context(RawClient(gateway.port))
+        assert wait_for_metric(gateway, "sluice_client_connections", number)
+        if server_of(gateway, other.sock.getsockname()[1]) != own:
+            return [first, other]
+    raise AssertionError("a count has no end")
+
+
+def test_a_target_that_one_worker_ejects_is_ejected_in_all(start_gateway: StartGateway) -> None:
+    """The other worker need not see it fail, and it is one ejection."""
+    with RecordingUpstream() as upstream, ExitStack() as stack:
+        targets = f"'{upstream.url}', 'http://127.0.0.1:{free_port()}'"
+        gateway = start_gateway(JUDGED.format(targets=targets))
+        first, second = _one_of_each_worker(gateway, stack)
+        failed = [first.get().status for _ in range(20)].count(502)
+        assert failed == 5
+        # At most the one that comes before the news of it.
+        assert [second.get().status for _ in range(20)].count(502) <= 1
+        assert metric(gateway, "sluice_target_ejections_total", upstream="pay") == 1
+
+
+def test_a_breaker_that_opens_in_one_worker_is_open_in_all(start_gateway: StartGateway) -> None:
+    """Also in one that starts later."""
+    with ExitStack() as stack:
+        gateway = start_gateway(JUDGED.format(targets=f"'http://127.0.0.1:{free_port()}'"))
+        first, second = _one_of_each_worker(gateway, stack)
+        statuses = [first.get().status for _ in range(10)]
+        assert statuses == [502] * statuses.count(502) + [503] * statuses.count(503)
+        assert statuses.count(503) >= 5
+        # At most the one that comes before the news of it.
+        assert [second.get().status for _ in range(10)].count(502) <= 1
+        os.kill(workers_of(gateway)[0], signal.SIGKILL)
+        wait_until_ready(gateway, 3)
+        assert {get(gateway.port).status for _ in range(MANY)} == {503}
 
 
 def _add_to_other_worker(gateway: Gateway, client: RawClient, stack: ExitStack) -> None:
