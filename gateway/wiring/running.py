@@ -16,6 +16,7 @@ from gateway.base.errors import ConfigError
 from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.upstreams import part_of
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.net.binding import Sharing
 from gateway.observe.logs import AccessLog
@@ -144,7 +145,7 @@ class RunningConfig:
             gate,
             config.server,
             None,
-            bounds=bounds_of(config),
+            bounds=bounds_of(config, self._around.workers),
             reserved=reserved_fields(config),
             pages=compile_pages(config),
         )
@@ -182,6 +183,7 @@ class RunningConfig:
             tls,
             predecessor=found,
             seat=self._around.seat,
+            workers=self._around.workers,
         )
 
     def _take_overrides(self, predecessor: RunningConfig | None) -> KeyOverrides | None:
@@ -327,20 +329,20 @@ def _has_same_store(old: GatewayConfig, new: GatewayConfig) -> bool:
     return old.domain == new.domain and before.model_copy(update=same) == after
 
 
-def bounds_of(config: GatewayConfig) -> ClientBounds:
+def bounds_of(config: GatewayConfig, workers: int) -> ClientBounds:
     """Return how many clients there may be: as configured, and as the open files allow."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted, per_ip = config.server.max_connections, config.server.max_connections_per_ip
     if wanted == "auto":
         upstreams = config.upstreams.values()
-        here = affordable(open_files, sum(u.max_connections * len(u.targets) for u in upstreams))
-        return ClientBounds(here, None, per_ip)
+        taken = sum(part_of(u.max_connections, workers) * len(u.targets) for u in upstreams)
+        return ClientBounds(affordable(open_files, taken), None, per_ip)
     return ClientBounds(min(wanted, affordable(open_files, 0)), wanted, per_ip)
 
 
 def missing_files(config: GatewayConfig, workers: int) -> str:
     """Return a warning if the limit of open files allows fewer clients than the configuration."""
-    here, wanted, _ = bounds_of(config)
+    here, wanted, _ = bounds_of(config, workers)
     if wanted is None or wanted <= workers * here:
         return ""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

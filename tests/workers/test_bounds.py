@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import threading
 from contextlib import ExitStack, suppress
 from itertools import count
 
 import pytest
 
 from tests.conftest import StartGateway
-from tests.e2e.raw import RawClient, RawConnection, RawUpstream, RecordingUpstream, get
+from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import Gateway, free_port
 from tests.workers.family import server_of, wait_until, wait_until_ready, workers_of
@@ -117,6 +119,41 @@ upstreams:
 routes:
   /**: {{ upstream: pay }}
 """
+
+
+DIVIDED = """
+server: {{ workers: 2 }}
+upstreams:
+  pay: {{ targets: ["{url}"], max_connections: 5, timeouts: {{ queue: 60s }} }}
+routes:
+  /**: {{ upstream: pay }}
+"""
+
+
+def test_connections_to_a_target_are_divided(start_gateway: StartGateway) -> None:
+    """Each worker has half, and together they never have more; the others wait."""
+    arrived: queue.SimpleQueue[None] = queue.SimpleQueue()
+    may_answer = threading.Event()
+
+    def serve(connection: RawConnection) -> None:
+        while connection.read_head():
+            arrived.put(None)
+            assert may_answer.wait(30)
+            connection.send(OK)
+
+    with RawUpstream(serve) as upstream, ExitStack() as stack:
+        gateway = start_gateway(DIVIDED.format(url=upstream.url))
+        clients = [stack.enter_context(RawClient(gateway.port)) for _ in range(MANY)]
+        for client in clients:
+            client.request()
+        for _ in range(4):
+            arrived.get(timeout=30)
+        assert wait_for_metric(gateway, "sluice_client_connections", MANY)
+        assert metric(gateway, "sluice_upstream_connections", upstream="pay") == 4
+        assert arrived.empty()
+        may_answer.set()
+        assert {client.read().status for client in clients} == {200}
+        assert metric(gateway, "sluice_upstream_connections", upstream="pay") == 4
 
 
 def _one_of_each_worker(gateway: Gateway, stack: ExitStack) -> list[RawClient]:

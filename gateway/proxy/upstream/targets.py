@@ -39,6 +39,7 @@ class Upstream:
         predecessor: the one that this one replaces when the configuration changes: it keeps the
             connections to targets that stay, and what is known of them.
         seat: the place of this worker at the board; None if it is the only one.
+        workers: as in `TargetPool`.
 
     Attributes:
         name: as configured.
@@ -59,6 +60,7 @@ class Upstream:
         look_up: Resolve = resolve,
         predecessor: Upstream | None = None,
         seat: Seat | None = None,
+        workers: int = 1,
     ) -> None:
         self.name = name
         self.metrics = metrics
@@ -70,8 +72,10 @@ class Upstream:
         kept = predecessor.pools_for(config, tls) if predecessor is not None else []
         pools: list[TargetPool] = []
         for target in config.targets:
-            same = next((one for one in kept if one.is_of(target) and one not in pools), None)
-            pools.append(same or TargetPool(target, config, metrics, max_head, tls, look_up))
+            pool = next((one for one in kept if one.is_of(target) and one not in pools), None)
+            if pool is None:
+                pool = TargetPool(target, config, metrics, max_head, tls, look_up, workers)
+            pools.append(pool)
         self._pools = tuple(pools)
         self.balancer: LoadBalancer | None = None
         if len(pools) > 1 or config.health or config.breaker:
