@@ -16,6 +16,9 @@ COVERED: Final[Mapping[str, str]] = {
     "test_face.py": "__init__ base.moved",
     "admin/test_api.py": "admin.resources",
     "board/test_board.py": "board.bell",
+    "config/explaining/test_differences.py": (
+        "config.explaining.meaning config.explaining.notation config.explaining.options"
+    ),
     "config/explaining/test_schema.py": "config.explaining.schema_listeners",
     "config/reading/test_source.py": "config.reading.nodes",
     "config/test_golden.py": (

@@ -146,9 +146,10 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "load",
     ),
     "gateway.config.explaining": (
-        "changes consistency differences limits render retry schema_listeners store tls upstreams",
-        "frontends schema",
-        "explain",
+        "changes consistency limits notation render retry schema_listeners store tls upstreams",
+        "frontends meaning schema",
+        "explain options",
+        "differences",
     ),
 }
 """Layers within a room, from the bottom up; each module is on one of them."""
@@ -183,6 +184,8 @@ PURE: Final = (
     "gateway.config.checking.check",
     "gateway.config.explaining.schema",
     "gateway.config.explaining.explain",
+    "gateway.config.explaining.differences",
+    "gateway.config.explaining.options",
     "gateway.stores.shared.frames",
     "gateway.stores.urls",
     "gateway.stores.*.url",

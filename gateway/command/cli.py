@@ -98,6 +98,8 @@ class _ArgumentParser(argparse.ArgumentParser):
                 hint = f"systems that can be imported: {', '.join(SYSTEMS)}"
             near = get_close_matches(unknown[1], SYSTEMS if is_import else COMMANDS, 1)
             hint = f"did you mean {self.prog} {near[0]}? {hint}" if near else hint
+        elif self.prog.endswith(" diff"):
+            hint = f"for example: {self.prog} old.yaml new.yaml"
         elif "FILE" in message and "required" in message:
             message = "no configuration is given"
             hint = f"for example: {self.prog} sluice.yaml"

@@ -517,10 +517,84 @@ def test_diff_says_what_would_change(tmp_path: Path) -> None:
     new.write_text("routes:\n  /a: { upstream: http://x:80, limit: '${LIMIT:-50/s}' }\n")
     changed = _sluice("diff", old, new)
     assert (changed.returncode, changed.stderr) == (1, "")
-    assert changed.stdout == "Policy /a: limits: 100/s becomes 50/s.\n"
+    assert changed.stdout == "Route /a: limit 100/s becomes 50/s.\n"
     same = _sluice("diff", old, new, env={"LIMIT": "100/s"})
     assert (same.returncode, same.stdout) == (0, "Nothing changes.\n")
     new.write_text("routes:\n  /a: { upstrem: http://x:80 }\n")
     wrong = _sluice("diff", old, new)
-    assert wrong.returncode == 2
+    assert (wrong.returncode, wrong.stdout) == (2, "")
     assert f"{new}:2:" in wrong.stderr
+    assert str(old) not in wrong.stderr
+
+
+def test_diff_lists_the_problems_of_both(tmp_path: Path) -> None:
+    """Each with its own file, and those of one file once."""
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text("routes:\n  /a: { upstrem: http://x:80 }\n")
+    new.write_text("routes:\n  /a: { upstream: http://x:80, limit: 5 }\n")
+    both = _sluice("diff", old, new)
+    assert (both.returncode, both.stdout) == (2, "")
+    assert f"{old}:2:9" in both.stderr
+    assert f"{new}:2:39" in both.stderr
+    assert _sluice("diff", old, old).stderr.count("unknown key") == 1
+    missing = _sluice("diff", tmp_path / "none.yaml", new)
+    assert missing.returncode == 2
+    assert "none.yaml: cannot be read" in missing.stderr
+
+
+def test_diff_compares_folders(tmp_path: Path) -> None:
+    """A folder is the configuration of all of its files, and may say the same as one file."""
+    one, folder = tmp_path / "one.yaml", tmp_path / "folder"
+    folder.mkdir()
+    one.write_text("policies: { p: 5/s }\nroutes:\n  /a: { respond: ok, policies: p }\n")
+    (folder / "a.yaml").write_text("policies: { p: 5/s }\n")
+    (folder / "b.yaml").write_text("routes:\n  /a: { respond: ok, policies: p }\n")
+    assert _sluice("diff", one, folder).stdout == "Nothing changes.\n"
+    (folder / "a.yaml").write_text("policies: { p: 6/s }\n")
+    assert _sluice("diff", one, folder).stdout == (
+        "Policy p: limit 5/s becomes 6/s. It applies to route /a.\n"
+    )
+    (folder / "b.yaml").write_text("routes:\n  /a: { respnd: ok }\n")
+    assert f"{folder / 'b.yaml'}:2:" in _sluice("diff", one, folder).stderr
+
+
+def test_diff_shows_no_secrets(tmp_path: Path) -> None:
+    """Neither those of files nor credentials that are written out, old or new."""
+    secret = tmp_path / "secret"
+    texts = []
+    for number in (1, 2):
+        secret.with_suffix(f".{number}").write_text(f"from-file-{number}\n")
+        text = (
+            f"store: 'redis://:${{file:secret.{number}}}@redis:6379/0'\n"
+            "routes:\n"
+            "  /a:\n"
+            "    upstream: http://x:80\n"
+            f"    headers: {{ X-Auth-Token: written-{number} }}\n"
+            "    request_headers:\n"
+            "      set:\n"
+            f"        Authorization: Bearer written-{number}\n"
+            f"        X-A: ${{file:secret.{number}}}\n"
+        )
+        texts.append(tmp_path / f"{number}.yaml")
+        texts[-1].write_text(text)
+    found = _sluice("diff", *texts)
+    assert found.returncode == 1
+    assert "from-file" not in found.stdout
+    assert "written" not in found.stdout
+    assert found.stdout == (
+        "Route /a: headers.x-auth-token has changed; "
+        "request_headers.set.Authorization has changed; "
+        "request_headers.set.X-A: ${file:secret.1} becomes ${file:secret.2}.\n"
+        "store.url has changed.\n"
+    )
+
+
+def test_diff_of_one_is_misuse(tmp_path: Path) -> None:
+    """Both are needed, and the message has an example."""
+    wrong = _sluice("diff", tmp_path / "old.yaml")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == (
+        "sluice: the following arguments are required: NEW\n"
+        "  hint: for example: sluice diff old.yaml new.yaml\n"
+    )
+    assert "Exit status: 0" in _sluice("diff", "--help").stdout

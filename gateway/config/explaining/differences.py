@@ -1,171 +1,414 @@
-"""What another configuration would change, in sentences.
+"""What another configuration would change, in sentences, the most important first.
 
-The models are compared, not the texts: a default that is written out is no difference. Every option
-is found through the fields of its model, so an option that is added needs no code here.
+The models are compared, not the texts: a default that is written out is no difference. A limit that
+is written in a route is told with the route. What differs in an option is for `options`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from gateway.config.explaining.explain import explain_route
+from gateway.config.explaining.meaning import meant
+from gateway.config.explaining.notation import option
+from gateway.config.explaining.options import becomes, changed, changed_options
 from gateway.config.models.frontends import titles
-from gateway.config.models.gateway import GatewayConfig, Target
+from gateway.config.models.gateway import (
+    GatewayConfig,
+    PolicyConfig,
+    RouteConfig,
+    StoreConfig,
+    UpstreamConfig,
+)
+from gateway.config.models.routes import retry_of
+from gateway.config.values.address import is_target
 from gateway.config.values.base import Model
-from gateway.config.values.redaction import redact
+from gateway.config.values.store_url import is_same_store, parse_store_url
 from gateway.config.values.types import LimitLine
-from gateway.config.values.units import write_number
 from gateway.config.values.words import join
+from gateway.routing.pattern import Pattern
 
-NAMED: Final = frozenset({"routes", "policies", "upstreams", "listen", "listeners"})
-"""Sections whose entries are compared by their names."""
+MAX_NAMES: Final = 8
+"""How many names a sentence has at most."""
+
+_SECTIONS: Final = frozenset(
+    {"routes", "policies", "upstreams", "listen", "listeners", "store", "domain", "server"}
+)
+"""Sections that have sentences of their own; others are compared option by option."""
+_AT_RESTART: Final = frozenset({"workers"})
+"""Options of the server that a reload cannot change."""
 
 
 def differences(old: GatewayConfig, new: GatewayConfig) -> list[str]:
-    """Return what differs, in sentences; empty if nothing does.
+    """Return what differs, in sentences; empty if nothing would change.
 
-    Passwords in URLs and the values of header fields are not shown. Other secrets that the files
-    refer to are for the caller to hide.
+    Passwords in URLs, passwords of keys and header fields with credentials are hidden. The values
+    of references may be secrets, too: the caller hides those of both configurations.
     """
-    found = [
+    others = (name for name in GatewayConfig.model_fields if name not in _SECTIONS)
+    restarts = needs_restart(old, new)
+    return [
         *_routes(old, new),
         *_policies(old, new),
-        *_named("Upstream", old.upstreams, new.upstreams),
-        *_named(
-            "Listener", *({str(one.address): one for one in each.listen} for each in (old, new))
-        ),
-        *_named("Listener", *(_frontends(each) for each in (old, new))),
+        *_upstreams(old, new),
+        *_listeners(old, new),
         *_store(old, new),
+        *_options("server", old.server, new.server, _AT_RESTART),
+        *(sentence for name in others for sentence in _section(name, old, new)),
+        *(f"{one} A reload is refused: restart the gateway." for one in restarts),
     ]
-    told = {*NAMED, "store", "domain"}
-    for name in type(old).model_fields:
-        if name not in told:
-            found += _options(name, old, new, name)
-    found += [f"{one} It takes effect after a restart only." for one in needs_restart(old, new)]
-    if not found and old != new:
-        found.append("The order of entries has changed.")
-    return found
 
 
 def needs_restart(old: GatewayConfig, new: GatewayConfig) -> list[str]:
     """Return what a running gateway cannot take over, in sentences."""
-    before, after = old.server.workers, new.server.workers
-    return [] if before == after else [f"server.workers: {before} becomes {after}."]
+    before, after = old.server, new.server
+    without = frozenset(type(before).model_fields) - _AT_RESTART
+    return [f"{one}." for one in changed_options(before, after, "server", without)]
+
+
+# Routes.
 
 
 def _routes(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
-    before, after = ({one.name: one for one in each.routes} for each in (old, new))
-    yield from _named("Route", before, after)
-    both = [name for name in before if name in after]
-    if both != [name for name in after if name in before]:
-        yield "The order of the routes has changed."
+    before, after = _by_name(old), _by_name(new)
+    yield from (f"Route {name} is removed." for name in before if name not in after)
+    for name, route in after.items():
+        if name not in before:
+            what = explain_route(route, new, {})[0].removeprefix(f"Route {name}: ")
+            yield f"Route {name} is new: {what} {_limited(route, new)}"
+    found = {
+        name: list(_route(before[name], route, old, new))
+        for name, route in after.items()
+        if name in before
+    }
+    users = _users(new)
+    yield from _changed("Route", "Routes", found, lambda name: _shared(users(name)))
+    yield from _order(before, after)
+
+
+def _by_name(config: GatewayConfig) -> dict[str, RouteConfig]:
+    return {route.name: route for route in config.routes}
+
+
+def _limited(route: RouteConfig, config: GatewayConfig) -> str:
+    """Return by what the requests of a route are limited, as a sentence."""
+    if not route.policies:
+        return "They are not limited."
+    policies = [
+        _lines(config.policies[name])
+        if name == route.name
+        else f"policy {name} ({_lines(config.policies[name])})"
+        for name in route.policies
+    ]
+    return f"They are limited by {join(policies)}."
+
+
+def _lines(policy: PolicyConfig) -> str:
+    return join([_line(line) for line in policy.limits])
+
+
+def _line(line: LimitLine) -> str:
+    return option(PolicyConfig, "limits").show((line,))
+
+
+def _route(
+    before: RouteConfig, after: RouteConfig, old: GatewayConfig, new: GatewayConfig
+) -> Iterator[str]:
+    """Yield what differs in two routes of one name, and in their own limits."""
+    yield from changed_options(before, after, "", frozenset({*_INHERITED, "policies"}))
+    for name, in_force in _INHERITED.items():
+        if _says(before, name) or _says(after, name):
+            values = in_force(before, old), in_force(after, new)
+            yield from changed(RouteConfig, name, *values, name)
+    yield from changed(RouteConfig, "policies", _others(before), _others(after), "policies")
+    owns = [_own(route, config) for route, config in ((before, old), (after, new))]
+    yield from _limits(*owns)
+
+
+def _says(route: RouteConfig, name: str) -> bool:
+    """Return whether a route has an option that others inherit."""
+    return name in route.model_fields_set or getattr(route, name) is not None
+
+
+def _retry(route: RouteConfig, config: GatewayConfig) -> object:
+    return None if route.upstream is None else retry_of(route, config.upstreams[route.upstream])
+
+
+def _pages(route: RouteConfig, config: GatewayConfig) -> object:
+    if not _says(route, "error_pages"):
+        return config.error_pages
+    own = route.error_pages
+    return None if own is None else {**(config.error_pages or {}), **own}
+
+
+def _max_body(route: RouteConfig, config: GatewayConfig) -> object:
+    return (config.server.max_body if route.max_body is None else route.max_body) or 0
+
+
+_INHERITED: Final[Mapping[str, Callable[[RouteConfig, GatewayConfig], object]]] = {
+    "retry": _retry,
+    "error_pages": _pages,
+    "max_body": _max_body,
+}
+"""Options that a route has from elsewhere if it does not have them itself, as they apply to it."""
+
+
+def _others(route: RouteConfig) -> tuple[str, ...]:
+    return tuple(name for name in route.policies if name != route.name)
+
+
+def _own(route: RouteConfig, config: GatewayConfig) -> PolicyConfig | None:
+    """Return the policy that is written in a route: it has the route's name."""
+    return config.policies[route.name] if route.name in route.policies else None
+
+
+def _shared(users: str) -> str:
+    """Return which others use the limit of a route, as a sentence."""
+    return f" The limit also applies to {users}." if users else ""
+
+
+def _order(before: Mapping[str, RouteConfig], after: Mapping[str, RouteConfig]) -> Iterator[str]:
+    """Yield which routes have changed places, of those that are tried in the order of the file."""
+    places = {name: index for index, name in enumerate(before)}
+    equals: dict[object, list[str]] = {}
+    for name, route in after.items():
+        if name in places:
+            pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+            segments = pattern.shape.segments, pattern.shape.is_prefix
+            equals.setdefault((pattern.site, segments, pattern.specificity), []).append(name)
+    for names in equals.values():
+        if names != sorted(names, key=places.__getitem__):
+            yield f"Routes {_names(names)} are now tried in this order."
+
+
+# Policies.
 
 
 def _policies(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
-    """Yield what differs in policies; a limit that is written in a route has the route's name."""
-    users: dict[str, list[str]] = {}
-    for route in new.routes:
-        for name in route.policies:
-            users.setdefault(name, []).append(route.name)
-    for sentence, name in _entries("Policy", old.policies, new.policies):
-        routes = [one for one in users.get(name, []) if one != name]
-        yield sentence + (f" It applies to {join(routes)}." if routes else "")
+    before, after, users = old.policies, new.policies, _users(new)
+    written = [(_owned(each), each.policies) for each in (old, new)]
+    owned = {
+        name
+        for name in written[0][0] | written[1][0]
+        if all(name in own or name not in policies for own, policies in written)
+    }
+    names = [name for name in {**before, **after} if name not in owned]
+    yield from (f"Policy {name} is removed." for name in names if name not in after)
+    for name in names:
+        if name in after and name not in before:
+            yield f"Policy {name} is new: {_lines(after[name])}.{_applies(users(name))}"
+    found = {
+        name: list(_limits(before[name], after[name]))
+        for name in names
+        if name in before and name in after
+    }
+    yield from _changed("Policy", "Policies", found, lambda name: _applies(users(name)))
 
 
-def _frontends(config: GatewayConfig) -> dict[str, Model]:
+def _owned(config: GatewayConfig) -> set[str]:
+    return {route.name for route in config.routes if route.name in route.policies}
+
+
+def _users(config: GatewayConfig) -> Callable[[str], str]:
+    """Return a function from the name of a policy to the routes and listeners that use it.
+
+    The route that a limit is written in is not among them.
+    """
+    routes: dict[str, list[str]] = {}
+    for route in config.routes:
+        for name in _others(route):
+            routes.setdefault(name, []).append(route.name)
+    asking: dict[str, list[str]] = {}
+    for title, listener in zip(titles(config.listeners), config.listeners, strict=True):
+        for name in listener.policies:
+            asking.setdefault(name, []).append(title)
+
+    def users(name: str) -> str:
+        of_both = ("route", routes.get(name, [])), ("listener", asking.get(name, []))
+        return join([text for what, names in of_both for text in _several(what, names)])
+
+    return users
+
+
+def _several(what: str, names: list[str]) -> Iterator[str]:
+    if names:
+        yield f"{what}{'s' if len(names) > 1 else ''} {_names(names)}"
+
+
+def _applies(users: str) -> str:
+    return f" It applies to {users}." if users else " Nothing uses it."
+
+
+def _limits(before: PolicyConfig | None, after: PolicyConfig | None) -> Iterator[str]:
+    """Yield what differs in the limits of one name, whether in a route or in a policy."""
+    if before == after:
+        return
+    if before is None or after is None:
+        if before is not None:
+            yield f"limit {_lines(before)} is removed"
+        if after is not None:
+            yield f"limit {_lines(after)} is added"
+        return
+    yield from _lines_changed(before, after)
+    yield from changed_options(before, after, "", frozenset({"limits"}))
+
+
+def _lines_changed(before: PolicyConfig, after: PolicyConfig) -> Iterator[str]:
+    if before.throttlex is not None and after.throttlex is not None:
+        return  # Its numbers are compared by their names.
+    old, new = before.limits, after.limits
+    known, wanted = [meant(line) for line in old], [meant(line) for line in new]
+    gone = [line for line in old if meant(line) not in wanted]
+    more = [line for line in new if meant(line) not in known]
+    if not gone and not more and known != wanted:
+        shown = option(PolicyConfig, "limits").show
+        yield becomes("limits", shown(old), shown(new))
+    for one, other in _pairs(gone, more):
+        gone.remove(one)
+        more.remove(other)
+        yield f"limit {_line(one)} becomes {_line(other)}"
+    yield from (f"limit {_line(one)} is removed" for one in gone)
+    yield from (f"limit {_line(one)} is added" for one in more)
+    counted = {(line.limit.algorithm, line.per) for line in old}
+    kept = [line for line in new if line not in more]
+    anew = [_line(line) for line in kept if (line.limit.algorithm, line.per) not in counted]
+    if anew:
+        whose = "its counts" if len(anew) == len(new) else f"counts of {join(anew)}"
+        yield f"{whose} begin anew"
+
+
+def _pairs(gone: list[LimitLine], more: list[LimitLine]) -> list[tuple[LimitLine, LimitLine]]:
+    """Return which limit has become which: those of one key, and then the last of both."""
+    rest, found = list(more), []
+    for one in gone:
+        other = next((each for each in rest if each.per == one.per), None)
+        if other is not None:
+            rest.remove(other)
+            found.append((one, other))
+    paired = [one for one, _ in found]
+    left = [one for one in gone if one not in paired]
+    return [*found, (left[0], rest[0])] if len(left) == len(rest) == 1 else found
+
+
+# Upstreams and listeners.
+
+
+def _upstreams(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
+    before, after = old.upstreams, new.upstreams
+    for name, upstream in before.items():
+        if name not in after and not _is_plain(name, upstream):
+            yield f"Upstream {name} is removed."
+    for name, upstream in after.items():
+        if name not in before and not _is_plain(name, upstream):
+            targets = option(UpstreamConfig, "targets").show(upstream.targets)
+            yield f"Upstream {name} is new: {targets}."
+    found = {
+        name: list(changed_options(before[name], upstream))
+        for name, upstream in after.items()
+        if name in before
+    }
+    yield from _changed("Upstream", "Upstreams", found)
+
+
+def _is_plain(name: str, upstream: UpstreamConfig) -> bool:
+    """Return whether an upstream is only a URL in a route, whose sentence has it."""
+    usual = {"targets", "timeouts"}
+    return is_target(name) and all(
+        one in usual or getattr(upstream, one) == info.default
+        for one, info in UpstreamConfig.model_fields.items()
+    )
+
+
+def _listeners(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
+    before, after = _listening(old), _listening(new)
+    yield from (f"Listener {name} is removed." for name in before if name not in after)
+    for name, (model, _) in after.items():
+        if name not in before:
+            tls = getattr(model, "tls", None)
+            yield f"Listener {name} is new{'' if tls is None else ', with TLS'}."
+    found = {
+        name: [
+            *changed_options(before[name][0], model),
+            *([becomes("its name", before[name][1], title)] if before[name][1] != title else ()),
+        ]
+        for name, (model, title) in after.items()
+        if name in before
+    }
+    yield from _changed("Listener", "Listeners", found)
+
+
+def _listening(config: GatewayConfig) -> dict[str, tuple[Model, str]]:
+    """Return the listeners of every kind, each with its name in metrics, by what a user knows."""
     named = zip(titles(config.listeners), config.listeners, strict=True)
-    return {f"{name} at {one.address}": one for name, one in named}
+    return {
+        **{str(listener.address): (listener, "") for listener in config.listen},
+        **{f"{one.kind} at {one.address}": (one, title) for title, one in named},
+    }
+
+
+# The gateway as a whole.
 
 
 def _store(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
-    yield from _options("store", old, new, "store")
-    yield from _options("domain", old, new, "domain")
-    if old.domain != new.domain or old.store.url.split("?")[0] != new.store.url.split("?")[0]:
-        yield "Counts begin anew, unless they were in the new store before."
+    yield from _options("store", old.store, new.store)
+    before, after = old.store, new.store
+    if before.deadline == after.deadline and 1 not in (old.server.workers, new.server.workers):
+        # Workers wait longer for their own limiter, unless the deadline is written out.
+        waits = (before.deadline_of_workers, after.deadline_of_workers)
+        for one in changed(StoreConfig, "deadline", *waits, "store.deadline"):
+            yield f"{one} for workers."
+    yield from _section("domain", old, new)
+    if old.domain != new.domain:
+        yield "Counts begin anew: each domain has its own."
+    elif not _keeps_counts(old.store, new.store):
+        yield "Counts begin anew, unless they are in the new store already."
 
 
-def _named(what: str, old: Mapping[str, Model], new: Mapping[str, Model]) -> Iterator[str]:
-    return (sentence for sentence, _ in _entries(what, old, new))
+def _keeps_counts(old: StoreConfig, new: StoreConfig) -> bool:
+    known = [old.url] if old.migrate is None else [old.url, old.migrate.to]
+    return any(is_same_store(parse_store_url(url), parse_store_url(new.url)) for url in known)
 
 
-def _entries(
-    what: str, old: Mapping[str, Model], new: Mapping[str, Model]
-) -> Iterator[tuple[str, str]]:
-    """Yield what differs in entries that have names, each sentence with the name."""
-    yield from ((f"{what} {name} is gone.", name) for name in old if name not in new)
-    yield from ((f"{what} {name} is new.", name) for name in new if name not in old)
-    for name in (one for one in new if one in old and old[one] != new[one]):
-        found = list(changes("", old[name], new[name]))
-        yield f"{what} {name}: {'; '.join(found) or 'its order has changed'}.", name
+def _section(name: str, old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
+    found = changed(GatewayConfig, name, getattr(old, name), getattr(new, name), name)
+    return (f"{one}." for one in found)
 
 
-def _options(name: str, old: Model, new: Model, path: str) -> Iterator[str]:
-    yield from (f"{one}." for one in _field(path, type(old), name, old, new))
-
-
-def changes(path: str, old: Model, new: Model) -> Iterator[str]:
-    """Yield what differs in two models, option by option, with the path to each."""
-    if type(old) is not type(new):
-        yield f"{path or 'its kind'} has changed"
-        return
-    for name in type(old).model_fields:
-        yield from _field(f"{path}.{name}" if path else name, type(old), name, old, new)
-
-
-def _field(path: str, model: type[Model], name: str, old: Model, new: Model) -> Iterator[str]:
-    before, after = getattr(old, name), getattr(new, name)
-    if before == after:
-        return
-    if isinstance(before, Model) and isinstance(after, Model):
-        yield from changes(path, before, after)
-    elif isinstance(before, Mapping) and isinstance(after, Mapping):
-        yield from _mapping(path, before, after)
-    elif path != "server.workers":
-        info = model.model_fields[name]
-        kind = f"{info.annotation!r} {info.metadata!r}"
-        yield f"{path}: {_text(before, kind)} becomes {_text(after, kind)}"
-
-
-def _mapping(
-    path: str, before: Mapping[object, object], after: Mapping[object, object]
+def _options(
+    path: str, old: Model, new: Model, without: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    for key in {**before, **after}:
-        one, other = before.get(key), after.get(key)
-        if one == other:
-            continue
-        if isinstance(one, Model) and isinstance(other, Model):
-            yield from changes(f"{path}.{key}", one, other)
-        elif one is None or other is None:
-            yield f"{path}.{key} is {'new' if one is None else 'gone'}"
-        else:
-            # The value of a header field may be a credential.
-            yield f"{path}.{key} has changed"
+    return (f"{one}." for one in changed_options(old, new, path, without))
 
 
-def _text(value: object, kind: str) -> str:
-    """Return a value as a file would have it, as far as that is known.
+# Sentences.
+
+
+def _changed(
+    what: str,
+    several: str,
+    found: Mapping[str, list[str]],
+    end: Callable[[str], str] = lambda _name: "",
+) -> Iterator[str]:
+    """Yield a sentence for each change, together for entries that change alike.
 
     Args:
-        value: of an option.
-        kind: the description of its type, which names the unit of a number.
+        what: the kind of entries.
+        several: the same for several of them.
+        found: what differs in each, by name.
+        end: returns the sentence that follows for one of them.
     """
-    if value is None or value in ((), "", {}):
-        return "none"
-    if isinstance(value, LimitLine):
-        return value.text
-    if isinstance(value, Target):
-        return value.url if value.weight == 1 else f"{value.url} (weight {value.weight})"
-    if isinstance(value, Model):
-        fields = type(value).model_fields
-        parts = {name: getattr(value, name) for name in fields if name in value.model_fields_set}
-        shown = (
-            f"{name}: {_text(one, f'{fields[name].annotation!r} {fields[name].metadata!r}')}"
-            for name, one in parts.items()
-        )
-        return f"{{{', '.join(shown)}}}"
-    if isinstance(value, Mapping | tuple | frozenset):
-        # Only the names of a mapping: the value of a header field may be a credential.
-        return join([_text(one, kind) for one in value])
-    if isinstance(value, bool):
-        value = "on" if value else "off"
-    return redact(str(write_number(value, kind) if isinstance(value, int) else value))
+    alike: dict[str, list[str]] = {}
+    for name, changes in found.items():
+        if changes:
+            alike.setdefault("; ".join(changes), []).append(name)
+    for text, names in alike.items():
+        if len(names) > 1:
+            yield f"{several} {_names(names)}: {text}."
+        else:
+            yield f"{what} {names[0]}: {text}.{end(names[0])}"
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = len(names) - MAX_NAMES
+    return join(names if rest <= 1 else [*names[:MAX_NAMES], f"{rest} more"])

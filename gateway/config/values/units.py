@@ -127,8 +127,9 @@ def write_duration(value_us: int) -> str:
 
 
 def write_size(size: int) -> str:
-    """Return bytes exactly, as in a configuration: `16KiB`, `512B`."""
-    names = ("TiB", "GiB", "MiB", "KiB", "B")
+    """Return bytes exactly, as in a configuration: `16KiB`, `10MB`, `512B`."""
+    is_decimal = size % 1_000 == 0 and size % 1_024 != 0
+    names = ("TB", "GB", "MB", "kB") if is_decimal else ("TiB", "GiB", "MiB", "KiB", "B")
     name = next(name for name in names if size % SIZES[name] == 0)
     return f"{size // SIZES[name]}{name}"
 

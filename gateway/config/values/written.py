@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from gateway.config.values.redaction import CREDENTIAL, HIDDEN
 
-_is_credential: Final = re.compile(CREDENTIAL, re.IGNORECASE).search
+is_credential: Final = re.compile(CREDENTIAL, re.IGNORECASE).search
+"""Finds the name of a header field that carries credentials."""
 
 
 class WrittenPart(NamedTuple):
@@ -121,4 +122,4 @@ def show_field(name: str, value: str, written: str) -> str:
     """
     if value == "*" or written != value:
         return f"{name}: {written}"
-    return f"{name}: {HIDDEN if _is_credential(name) else value}"
+    return f"{name}: {HIDDEN if is_credential(name) else value}"

@@ -2,145 +2,230 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Final
 
 import pytest
-from pydantic import BaseModel
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gateway.config.checking.check import check_text
-from gateway.config.explaining.differences import changes, differences, needs_restart
+from gateway.config.explaining.differences import differences, needs_restart
 from gateway.config.explaining.schema import models
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.retry import RetryConfig
+from tests.config.other_values import (
+    CORPUS,
+    DASHES,
+    PAIRS,
+    PLACES,
+    Place,
+    another,
+    checked,
+    config,
+    differs,
+    options_of,
+    replaced,
+)
 
-OLD = """
-routes:
-  /a: { upstream: http://x:80, limit: 100/s per ip }
-  /b: { upstream: web, policies: [p] }
-  /gone: { respond: 404 }
-upstreams: { web: { targets: [http://a:1, http://b:1], timeouts: { connect: 1s } } }
-policies:
-  p: { limits: ["5/h burst 5 per header:X-Key"], queue: { max: 3, max_wait: 2s } }
-server: { max_body: 1MiB }
-"""
-NEW = """
-listen: [":8080", { address: ":8443", redirect_to_https: true }]
-routes:
-  /a: { upstream: http://x:80, limit: 50/s per ip, max_body: 2MiB }
-  /b: { upstream: web, policies: [p] }
-  /new: { respond: 404 }
-upstreams:
-  web:
-    targets: [http://a:1, { url: http://c:1, weight: 3 }]
-    timeouts: { connect: 1500ms }
-    health: /healthz
-policies:
-  p: { limits: ["6/h burst 5 per header:X-Key"] }
-server: { max_body: 8MiB, min_rate: off, workers: 2 }
-store: redis://:secret@r/0
-listeners: [{ bind: ":9000", throttr: v5 }]
-"""
-SENTENCES = """\
-Route /gone is gone.
-Route /new is new.
-Route /a: max_body: none becomes 2MiB.
-Policy p: queue: {max: 3, max_wait: 2s} becomes none; limits: 5/h burst 5 per header:X-Key becomes \
-6/h burst 5 per header:X-Key. It applies to /b.
-Policy /a: limits: 100/s per ip becomes 50/s per ip.
-Upstream web: targets: http://a:1 and http://b:1 becomes http://a:1 and http://c:1 (weight 3); \
-timeouts.connect: 1s becomes 1500ms; health: none becomes {path: /healthz}.
-Listener 127.0.0.1:8080 is gone.
-Listener :8080 is new.
-Listener :8443 is new.
-Listener throttr at :9000 is new.
-store.url: memory:// becomes redis://***@r/0.
-Counts begin anew, unless they were in the new store before.
-server.min_rate: 50B/s becomes none.
-server.max_body: 1MiB becomes 8MiB.
-server.workers: 1 becomes 2. It takes effect after a restart only.
-"""
-FIELDS = [
-    (name, model, field)
+KINDS: Final = frozenset({"envoy_rls", "ratio", "smockron", "throttr"})
+TOLD_AS: Final = {
+    ("GatewayConfig", "listen"): "Listener",
+    ("GatewayConfig", "listeners"): "Listener",
+    ("GatewayConfig", "policies"): "Policy",
+    ("GatewayConfig", "routes"): "Route",
+    ("GatewayConfig", "upstreams"): "Upstream",
+    ("FrontendConfig", "bind"): "Listener",
+    ("ListenerConfig", "address"): "Listener",
+    ("RouteConfig", "name"): "is new",
+    ("PolicyConfig", "limits"): "limit ",
+    ("EnvoyRule", "match"): "rule",
+    ("RatioRule", "owner"): "rule",
+    ("RatioRule", "resource"): "rule",
+    ("CertificateConfig", "cert"): "certificate",
+    ("Target", "scheme"): "target",
+    ("Target", "host"): "target",
+    ("Target", "port"): "target",
+    ("Target", "socket"): "target",
+    ("UpstreamConfig", "targets"): "target",
+    ("EnvoyRlsConfig", "domains"): "domain",
+    ("ListenerTls", "certificates"): "certificate",
+    ("RatioConfig", "rules"): "rule",
+}
+"""Options with sentences that have other words than the name."""
+
+MAY_MEAN_THE_SAME: Final = frozenset(
+    {
+        ("HealthConfig", "status"),
+        ("LeasedConfig", "size"),
+        ("ListenerTls", "certificates"),
+        ("PolicyConfig", "leased"),
+        ("PolicyConfig", "limits"),
+        ("RouteConfig", "max_body"),
+        ("RouteConfig", "retry"),
+        ("ThrottrConfig", "size"),
+        *(("RetryConfig", name) for name in RetryConfig.model_fields),
+    }
+)
+"""Options whose other value may be another spelling, or what applies without them anyway."""
+
+
+def told(old: str, new: str) -> list[str]:
+    """Return what `sluice diff` prints, for two texts."""
+    one, other = checked(old), checked(new)
+    found = differences(one.config, other.config)
+    return [other.secrets.hide(one.secrets.hide(each)) for each in found]
+
+
+def _is_apart(place: Place) -> bool:
+    """Return whether an option is told as a listener of another kind."""
+    return place.model.__name__ == "FrontendConfig" and place.name in KINDS
+
+
+FIELDS: Final = [
+    (name, field)
     for name, model in sorted(models(GatewayConfig).items())
     for field in model.model_fields
-    if model is not GatewayConfig
+    if not (name == "FrontendConfig" and field in KINDS)
 ]
 
 
-def config(text: str) -> GatewayConfig:
-    """A checked configuration."""
-    return check_text(text).config
+@pytest.mark.parametrize("path", PAIRS, ids=[path.stem for path in PAIRS])
+def test_the_sentences_are_as_written(path: Path) -> None:
+    """Two configurations give exactly the sentences in their file."""
+    old, new, expected = path.read_text().split(DASHES)
+    assert "\n".join(told(old, new) or ["Nothing changes."]) + "\n" == expected
 
 
-def test_what_changes_in_sentences() -> None:
-    """With the notation of the file, by the names that the file has; passwords are hidden."""
-    assert "\n".join(differences(config(OLD), config(NEW))) + "\n" == SENTENCES
+def test_there_are_pairs() -> None:
+    """The pairs are found: an empty folder would pass everything."""
+    assert len(PAIRS) >= 10
 
 
-def test_the_same_is_no_difference() -> None:
-    """Nor are defaults that are written out, and other spellings of one meaning."""
-    plain = "routes:\n  /a: { upstream: http://x:80, limit: 100/s per ip }\n"
-    spelt = (
-        "listen: 127.0.0.1:8080\nserver: { max_waiting: 10000, header_timeout: 10000ms }\n"
-        "routes:\n  /a: { upstream: http://x:80, limit: 100/s per ip }\n"
+@pytest.mark.parametrize(("model", "field"), FIELDS)
+def test_every_option_is_told(model: str, field: str) -> None:
+    """A change of any option of any part of a configuration has a sentence that names it."""
+    is_told = False
+    for place in PLACES:
+        if (place.model.__name__, place.name) != (model, field):
+            continue
+        value = another(place)
+        if not differs(value, place.value):
+            continue
+        changed = replaced(place.config, place.path, place.name, value)
+        found = "\n".join(differences(place.config, changed))
+        assert TOLD_AS.get((model, field), field) in found, (place.path, place.value, value)
+        is_told = True
+        break
+    assert is_told, "no configuration has this option"
+
+
+@given(st.sampled_from(CORPUS))
+def test_the_same_is_no_difference(one: GatewayConfig) -> None:
+    """No configuration differs from itself, nor from a copy."""
+    assert differences(one, one) == []
+    assert differences(one, one.model_copy(deep=True)) == []
+    assert needs_restart(one, one) == []
+
+
+@given(st.data())
+def test_another_value_is_a_difference_both_ways(data: st.DataObject) -> None:
+    """Whatever changes, there is a sentence, and one for the way back."""
+    old = data.draw(st.sampled_from(CORPUS))
+    places = [place for place in options_of(old) if not _is_apart(place)]
+    place = data.draw(st.sampled_from(places))
+    value = another(place)
+    new = replaced(old, place.path, place.name, value)
+    there, back = differences(old, new), differences(new, old)
+    assert bool(there) == bool(back)
+    if (place.model.__name__, place.name) not in MAY_MEAN_THE_SAME:
+        assert bool(there) == differs(value, place.value)
+
+
+@given(st.sampled_from(CORPUS), st.sampled_from(CORPUS))
+def test_any_two_configurations_can_be_compared(one: GatewayConfig, other: GatewayConfig) -> None:
+    """They are equal in both directions or in none, and sentences are sentences."""
+    there, back = differences(one, other), differences(other, one)
+    assert bool(there) == bool(back)
+    assert all(each.endswith(".") and "\n" not in each for each in there + back)
+    assert one == other or there
+
+
+def test_a_route_without_retries_is_not_one_that_has_those_of_its_upstream() -> None:
+    """`retry: off` is more than no `retry`, if the upstream has one."""
+    text = (
+        "upstreams: {{ w: {{ targets: http://x:80, retry: 3 }} }}\n"
+        "routes:\n  /a: {{ upstream: w{} }}\n"
     )
-    assert differences(config(OLD), config(OLD)) == []
-    assert differences(config(NEW), config(NEW)) == []
-    assert differences(config(plain), config(spelt)) == []
+    assert told(text.format(""), text.format(", retry: off")) == [
+        "Route /a: retry: {tries: 3} becomes off."
+    ]
+    assert told(text.format(""), text.format(", retry: 3")) == []
+
+
+def test_pages_of_a_route_are_added_to_those_of_the_file() -> None:
+    """`error_pages: off` in a route is more than no `error_pages`."""
+    text = "error_pages: {{ 404: none here }}\nroutes:\n  /a: {{ respond: ok{} }}\n"
+    assert told(text.format(""), text.format(", error_pages: off")) == [
+        "Route /a: error_pages: {404: {html: none here}} becomes off."
+    ]
+    assert told(text.format(""), text.format(", error_pages: { 404: none here }")) == []
+
+
+def test_a_limit_that_a_route_lends_to_others() -> None:
+    """The limit of a route may be used by name, elsewhere."""
+    text = (
+        "routes:\n  /a: {{ upstream: http://x:80, limit: {} }}\n"
+        "  /b: {{ upstream: http://x:80, policies: /a }}\n"
+    )
+    assert told(text.format("5/s"), text.format("6/s")) == [
+        "Route /a: limit 5/s becomes 6/s. The limit also applies to route /b."
+    ]
 
 
 def test_an_order_that_matters_is_told() -> None:
-    """That of the routes decides which is found first."""
-    one = "routes:\n  /a: { respond: 404 }\n  /b: { respond: 404 }\n"
-    other = "routes:\n  /b: { respond: 404 }\n  /a: { respond: 404 }\n"
-    assert differences(config(one), config(other)) == ["The order of the routes has changed."]
+    """Routes of the same path are tried in the order of the file; others by how specific."""
+    specific = "routes:\n  /a: { respond: ok }\n  /**: { respond: ok }\n"
+    assert told(specific, "routes:\n  /**: { respond: ok }\n  /a: { respond: ok }\n") == []
 
 
-def test_what_takes_a_restart() -> None:
-    """The number of processes."""
-    one = config(OLD)
-    assert needs_restart(one, one) == []
-    assert needs_restart(one, config(NEW)) == ["server.workers: 1 becomes 2."]
-
-
-@pytest.mark.parametrize(("name", "model", "field"), FIELDS)
-def test_every_option_is_told(name: str, model: type[BaseModel], field: str) -> None:
-    """A change of any field of any model has a sentence that names the option."""
-    values: dict[str, Any] = dict.fromkeys(model.model_fields, "same")
-    old = model.model_construct(**values)
-    new = model.model_construct(**{**values, field: "another"})
-    assert list(changes("", old, new)) == [f"{field}: same becomes another"], name  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("field", sorted(GatewayConfig.model_fields))
-def test_every_section_is_told(field: str) -> None:
-    """A change of anything at the top of a configuration has a sentence."""
-    old, new = config(OLD), config(NEW)
-    before = old.model_copy(update={field: getattr(new, field)})
-    assert bool(differences(old, before)) == (getattr(old, field) != getattr(new, field))
-
-
-def test_the_values_of_header_fields_are_not_shown() -> None:
-    """They may be credentials: of upstreams, of health checks, and of the clients of a route."""
-    fields = """
-routes:
-  /a:
-    upstream: u
-    headers: {{ X-Api-Key: {0}-key }}
-    request_headers: {{ set: {{ Authorization: "Bearer {0}-token" }}, add: {{ X-{0}: {0}-more }} }}
-upstreams:
-  u: {{ targets: "http://a:1", health: {{ path: /, headers: {{ Authorization: "{0}-login" }} }} }}
-"""
-    none = "routes: { /a: { upstream: u } }\nupstreams: { u: http://a:1 }\n"
-    one, other, empty = (config(text) for text in (fields.format("a"), fields.format("b"), none))
-    assert differences(one, other) == [
-        (
-            "Route /a: headers.x-api-key has changed; request_headers.set.Authorization has "
-            "changed; request_headers.add.X-a is gone; request_headers.add.X-b is new."
-        ),
-        "Upstream u: health.headers.Authorization has changed.",
+def test_workers_wait_longer_for_their_limiter_unless_told() -> None:
+    """The default of a deadline that is written out is shorter than what workers have."""
+    text = (
+        "server: {{ workers: 2 }}\nstore: {{ url: memory://{} }}\n"
+        "routes:\n  /a: {{ respond: ok }}\n"
+    )
+    assert told(text.format(""), text.format(", deadline: 20ms")) == [
+        "store.deadline: 1s becomes 20ms for workers."
     ]
-    for sentences in (differences(empty, one), differences(one, empty)):
-        assert len(sentences) == 2
-        assert not any(
-            word in " ".join(sentences) for word in ("a-key", "a-token", "a-more", "a-login")
-        )
+
+
+@pytest.mark.parametrize("value", ["1", "auto", "16"])
+def test_what_takes_a_restart(value: str) -> None:
+    """The number of processes."""
+    text = "server: {{ workers: {} }}\nroutes:\n  /a: {{ respond: ok }}\n"
+    old, new = config(text.format(2)), config(text.format(value))
+    assert needs_restart(old, new) == [f"server.workers: 2 becomes {value}."]
+    assert differences(old, new) == [
+        f"server.workers: 2 becomes {value}. A reload is refused: restart the gateway."
+    ]
+
+
+def test_many_names_are_counted() -> None:
+    """A sentence has few names."""
+    text = "".join(f"  /r{index}: {{ respond: ok }}\n" for index in range(20))
+    old, new = f"routes:\n{text}", f"routes:\n{text.replace('ok', 'yes')}"
+    assert told(old, new) == [
+        "Routes /r0, /r1, /r2, /r3, /r4, /r5, /r6, /r7 and 12 more: respond.body: ok becomes yes."
+    ]
+
+
+def test_long_texts_are_not_shown() -> None:
+    """A page is told by its size, and another of that size as changed."""
+    text = 'routes:\n  /a: {{ respond: "{}" }}\n'
+    one, other = "a" * 2048, "b" * 1024
+    assert told(text.format(one), text.format(other)) == [
+        "Route /a: respond.body: 2 KiB of text becomes 1 KiB of text."
+    ]
+    assert told(text.format(one), text.format("c" * 2048)) == [
+        "Route /a: respond.body has changed."
+    ]
