@@ -15,6 +15,7 @@ from typing import Final
 COVERED: Final[Mapping[str, str]] = {
     "test_face.py": "__init__ base.moved",
     "admin/test_api.py": "admin.resources",
+    "board/test_board.py": "board.bell",
     "config/explaining/test_differences.py": (
         "config.explaining.meaning config.explaining.notation config.explaining.options"
     ),
@@ -91,7 +92,7 @@ COVERED: Final[Mapping[str, str]] = {
     "systems/smockron/test_listener.py": "systems.open_files systems.smockron.*",
     "systems/smockron/test_zeromq.py": "systems.smockron.zeromq_peers",
     "systems/test_changing.py": "wiring.frontends",
-    "systems/test_sharing.py": "net.binding workers.files",
+    "systems/test_sharing.py": "net.binding wiring.worker_resources workers.files",
     "systems/test_unix_listeners.py": "systems.listeners",
     "systems/throttr/test_listener.py": "systems.throttr.client_connection",
     "systems/throttr/test_listener_redis.py": "systems.throttr.records_store",

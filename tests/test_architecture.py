@@ -21,7 +21,10 @@ from tests.covered import COVERED
 ROOT: Final = Path(__file__).parent.parent
 
 LAYERS: Final[tuple[Mapping[str, str], ...]] = (
-    {"base": "errors, time, background tasks, circuit breakers, install hints"},
+    {
+        "base": "errors, time, background tasks, circuit breakers, install hints",
+        "board": "numbers that the workers of one gateway share",
+    },
     {
         "limits": "algorithms as functions of state and time, and the notation of limits (pure)",
         "observe.metrics": "counters, and their form for Prometheus",
@@ -166,6 +169,7 @@ PURE: Final = (
     "gateway.systems.throttr.records",
     "gateway.systems.grpc.protobuf",
     "gateway.base.breaker",
+    "gateway.board.table",
     "gateway.routing",
     "gateway.http.editing",
     "gateway.importing",

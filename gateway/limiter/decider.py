@@ -17,6 +17,7 @@ from typing import Final
 from gateway.base.clock import US, Clock, monotonic_us, wall_us
 from gateway.base.errors import StoreError, StoreTimeout
 from gateway.base.tasks import Tasks
+from gateway.board.board import Seat
 from gateway.limiter.backfill import Backfill
 from gateway.limiter.fallback import Fallback
 from gateway.limiter.local.local_decider import LocalDecider
@@ -79,6 +80,7 @@ class Decider:
             change nothing: nothing is faster or more exact than asking it.
         clock: this process's time.
         calendar_clock: the time of day, for calendar windows.
+        seat: as in `WaitingRoom`.
 
     Attributes:
         waiting: the requests that wait for their turn.
@@ -97,6 +99,7 @@ class Decider:
         clock: Clock = monotonic_us,
         terms: Iterable[Terms] = (),
         calendar_clock: Clock = wall_us,
+        seat: Seat | None = None,
     ) -> None:
         self._store = store
         self._immediate = store if isinstance(store, ImmediateStore) else None
@@ -131,7 +134,7 @@ class Decider:
         self._calendar_clock = calendar_clock
         self._local: LocalDecider | None = None
         self._decide_locally(tuple(terms))
-        self.waiting = WaitingRoom(max_waiting)
+        self.waiting = WaitingRoom(max_waiting, seat)
         self.publish()
 
     def publish(self) -> None:

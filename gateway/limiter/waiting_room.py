@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from gateway.base.clock import US
 from gateway.base.refusal_log import Refusals
+from gateway.board.board import WAITING, Seat
+from gateway.board.table import Spot
 from gateway.limits.decision import Verdict
 from gateway.stores.base import Ask
 
@@ -107,11 +109,15 @@ class _Queue:
         count: how many wait.
         timer: the timer of the first turn.
         rings_us: the turn that the timer was set for.
+        spot: where other workers see how many wait; None if there are no others.
+        shown: how many they see.
     """
 
-    __slots__ = ("_first", "_last", "count", "rings_us", "timer")
+    __slots__ = ("_first", "_last", "count", "rings_us", "shown", "spot", "timer")
 
-    def __init__(self) -> None:
+    def __init__(self, spot: Spot | None) -> None:
+        self.spot = spot
+        self.shown = 0
         self._first: _Run | None = None
         self._last: _Run | None = None
         self.count = 0
@@ -210,9 +216,11 @@ class WaitingRoom:
 
     Args:
         capacity: how many requests may wait in total.
+        seat: the place of this worker among several; None if it is the only one.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, seat: Seat | None = None) -> None:
+        self._seat = seat
         self._queues: dict[_Name, _Queue] = {}
         self._count = 0
         self._loop = asyncio.get_running_loop()
@@ -240,11 +248,18 @@ class WaitingRoom:
         self, ask: Ask, verdict: Verdict, queue_max: int, *, is_alone: bool = False
     ) -> bool:
         """Return whether one more may wait, in total and for the key that causes the wait."""
-        if self._count >= self._capacity:
+        seat = self._seat
+        count = self._count if seat is None else seat.total(WAITING)
+        if count >= self._capacity:
             self._refusals.note()
             return False
-        queue = self._queues.get((*_name(ask, verdict), is_alone))
-        return queue is None or queue.count < queue_max
+        name = (*_name(ask, verdict), is_alone)
+        queue = self._queues.get(name)
+        count = 0 if queue is None else queue.count
+        if seat is not None and count < queue_max:
+            spot = queue.spot if queue is not None else None
+            count += sum(seat.others(spot or _spot(seat, name)))
+        return count < queue_max
 
     async def wait(
         self,
@@ -265,21 +280,29 @@ class WaitingRoom:
         name = (*_name(ask, verdict), is_alone)
         queue = self._queues.get(name)
         if queue is None:
-            queue = self._queues[name] = _Queue()
+            spot = None if self._seat is None else _spot(self._seat, name)
+            queue = self._queues[name] = _Queue(spot)
         waiter = _Waiter(ask, verdict, self._now_us() + GRAIN_US, has_left)
         queue.insert(waiter)
         self._count += 1
+        if self._seat is not None:
+            self._seat.add(WAITING, 1)
+            _show(self._seat, queue)
         self._arm(name, queue)
         try:
             await waiter.future
         except asyncio.CancelledError:
             if waiter.run is not None:
                 queue.leave(waiter)
+                if self._seat is not None:
+                    _show(self._seat, queue)
                 self._arm(name, queue)
             give_back(waiter.ask, waiter.left_over)
             raise
         finally:
             self._count -= 1
+            if self._seat is not None:
+                self._seat.add(WAITING, -1)
 
     def close(self) -> None:
         """Admit no more requests to the queues."""
@@ -314,10 +337,24 @@ class WaitingRoom:
             waiter = queue.pop()
             if waiter is not None and not waiter.future.done():
                 waiter.future.set_result(None)
+        if self._seat is not None:
+            _show(self._seat, queue)
         if queue.next_us is None:
             self._queues.pop(name, None)
         else:
             self._arm(name, queue)
+
+
+def _spot(seat: Seat, name: _Name) -> Spot:
+    """Return where workers count the requests of a queue."""
+    return seat.spot(f"queue {name}")
+
+
+def _show(seat: Seat, queue: _Queue) -> None:
+    """Let other workers see how many requests a queue has."""
+    change, queue.shown = queue.count - queue.shown, queue.count
+    if change and queue.spot is not None:
+        seat.add_to(queue.spot, change)
 
 
 def _name(ask: Ask, verdict: Verdict) -> tuple[str, str]:

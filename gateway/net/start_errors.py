@@ -53,6 +53,18 @@ def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> 
     return StartError(path, f"cannot listen on {address}: {error.strerror or error}")
 
 
+def too_many_workers(workers: int, error: OSError) -> StartError:
+    """Return the error for a supervisor that cannot open files for its workers.
+
+    Args:
+        workers: how many there are; each has its own sockets.
+        error: the error of the system.
+    """
+    hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
+    message = f"no more files can be opened for {workers} workers: {error.strerror}"
+    return StartError("server.workers", message, hint)
+
+
 def _cannot_have_file(path: str, address: UnixAddress, error: OSError) -> StartError:
     number = error.errno
     if number == errno.EADDRINUSE:

@@ -17,12 +17,19 @@ from gateway.base.deadlines import Watch
 from gateway.base.errors import BadRequestError
 from gateway.base.refusal_log import Refusals
 from gateway.base.tasks import Portions
+from gateway.board.board import Seat
 from gateway.config.models.gateway import ServerConfig
 from gateway.http import answer
 from gateway.observe.logs import AccessEntry, AccessLog
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.acceptor import Acceptor
-from gateway.proxy.client.admission import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP, Admission
+from gateway.proxy.client.admission import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_IP,
+    Admission,
+    Client,
+    ClientBounds,
+)
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.handler import Configured, ConnectionSettings
 from gateway.proxy.client.request_parser import RequestParser
@@ -48,7 +55,7 @@ class ProxySettings(NamedTuple):
         gate: decides which requests go where.
         config: the limits of clients.
         access_log: takes one line for each request; None without a log.
-        max_connections: how many clients there may be.
+        bounds: how many clients there may be.
         reserved: as in `ConnectionSettings`.
         pages: the formats of errors where no route is known; None for problem documents.
     """
@@ -56,7 +63,7 @@ class ProxySettings(NamedTuple):
     gate: Gate
     config: ServerConfig
     access_log: AccessLog | None
-    max_connections: int
+    bounds: ClientBounds
     reserved: Reserved
     pages: ErrorPages | None = None
 
@@ -67,14 +74,16 @@ class Proxy:
     Args:
         settings: of all clients.
         metrics: of the gateway.
+        seat: as in `Admission`.
 
     Attributes:
         crowd: defers the work of many clients that leave at the same moment.
         serve: starts serving a request; see `Driver.serve`.
     """
 
-    def __init__(self, settings: ProxySettings, metrics: GatewayMetrics) -> None:
-        config = settings.config
+    def __init__(
+        self, settings: ProxySettings, metrics: GatewayMetrics, seat: Seat | None = None
+    ) -> None:
         self._gate = settings.gate
         self._metrics = metrics
         self._clients: set[ClientConnection] = set()
@@ -83,8 +92,7 @@ class Proxy:
         self._driver = Driver(settings.gate, metrics, settings.access_log, settings.pages)
         # Saves a call per request.
         self.serve = self._driver.serve
-        per_ip = config.max_connections_per_ip
-        self._admission = Admission(self._clients, settings.max_connections, per_ip)
+        self._admission = Admission(self._clients, settings.bounds, seat)
         self._refusals = {
             limit: Refusals(log, f"clients are refused: server.{limit} is reached")
             for limit in (MAX_CONNECTIONS, MAX_CONNECTIONS_PER_IP)
@@ -129,9 +137,7 @@ class Proxy:
         for client in self._clients:
             client.reconfigure()
         # After the clients, which may be others by what proxies are trusted now.
-        self._admission.reconfigure(
-            settings.max_connections, settings.config.max_connections_per_ip
-        )
+        self._admission.reconfigure(settings.bounds)
         self._watch.set(self._of_connections.timeouts.shortest)
 
     def close_when_idle(self, acceptors: Collection[Configured]) -> None:
@@ -168,8 +174,7 @@ class Proxy:
                 transport.close()
             return False
         if leaver is not None:
-            self._metrics.connections_evicted += 1
-            leaver.make_room()
+            self._evict(leaver)
         self._metrics.connections += 1
         self._clients.add(connection)
         self._all_gone.clear()
@@ -179,10 +184,20 @@ class Proxy:
     def disconnected(self, connection: ClientConnection) -> None:
         """Note that a client is gone."""
         self._metrics.connections -= 1
-        self._admission.release(connection)
         self._clients.discard(connection)
+        self._admission.release(connection)
         if not self._clients:
             self._all_gone.set()
+
+    def make_room(self) -> None:
+        """Close a client that is not busy, if another worker needs its place."""
+        leaver = self._admission.make_room(asyncio.get_running_loop().time())
+        if leaver is not None:
+            self._evict(leaver)
+
+    def _evict(self, leaver: Client) -> None:
+        self._metrics.connections_evicted += 1
+        leaver.make_room()
 
     def head_is_late(self) -> None:
         """Count a client that took too long to send the head of a request."""

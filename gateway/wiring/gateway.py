@@ -16,6 +16,7 @@ from gateway.admin.resources import OneProcess
 from gateway.base.clock import US
 from gateway.base.errors import StartError
 from gateway.base.tasks import Tasks, becomes
+from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
@@ -28,7 +29,6 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.request_parser import require_strict_parser
 from gateway.proxy.server import Proxy
 from gateway.proxy.upstream.health import HealthChecks
-from gateway.stores.base import Store
 from gateway.systems.base import Frontend
 from gateway.systems.listeners import make_frontends
 from gateway.wiring.admin import start_admin
@@ -36,6 +36,7 @@ from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, Clien
 from gateway.wiring.frontends import FrontendChange, change_frontends
 from gateway.wiring.limiter import load_stores
 from gateway.wiring.running import ProcessParts, RunningConfig, missing_files
+from gateway.wiring.worker_resources import WorkerResources
 
 log = logging.getLogger(__name__)
 
@@ -43,29 +44,6 @@ LOG_DELAY_S = 0.05
 """How long lines of requests are collected before they are written: one system call for many."""
 STORE_S = 0.25
 """How long a start waits for its store; an unavailable store does not prevent a start."""
-
-
-class WorkerResources(NamedTuple):
-    """The resources that one of several workers receives instead of creating them.
-
-    Attributes:
-        name: the name of the worker, for the log.
-        sockets: sockets that listen on the addresses of the configuration.
-        workers: how many workers there are.
-        memory: the store for `memory://`.
-        log_lock: as in `gateway.observe.logs.open_output`.
-        is_first: whether this worker serves the clients of other systems: their records are in one
-            process, and some of their protocols allow one server per address.
-        sharing: how these listeners share addresses with the worker that this one replaces.
-    """
-
-    name: str
-    sockets: Sequence[BoundSocket]
-    workers: int
-    memory: Store
-    log_lock: int
-    is_first: bool = True
-    sharing: Sharing = ALONE
 
 
 class Prepared(NamedTuple):
@@ -119,24 +97,20 @@ class Gateway:
         self._log_as(config)
         self._around = ProcessParts(self.metrics, is_leaving=self._is_leaving, sharing=sharing)
         if resources is not None:
-            self._around = self._around._replace(
-                workers=resources.workers,
-                memory=resources.memory,
-                has_frontends=resources.is_first,
-                sharing=resources.sharing._replace(is_on=True),
-            )
+            self._around = resources.parts(self._around)
         self._running = RunningConfig(config, self._around)
         self._running.compile()
         self._frontends: list[Frontend] = []
         if self._around.has_frontends:
             self._frontends = make_frontends(self._running.frontend_context())
-        self._proxy = Proxy(self._running.settings(self._access_log), self.metrics)
+        self._seat = self._around.seat
+        self._proxy = Proxy(self._running.settings(self._access_log), self.metrics, self._seat)
         self._listeners = ClientListeners(self._proxy, self.metrics, self._around.sharing)
         self._health = HealthChecks()
         self._renewal = Renewal(self._running.certificates.all, self._note_certificates)
         self._retiring = Tasks()
         self._admin: AdminServer | None = None
-        if warning := missing_files(config):
+        if warning := missing_files(config, self._around.workers):
             log.warning("%s", warning)
 
     @property
@@ -226,6 +200,8 @@ class Gateway:
             await ready()
         await self._listeners.commit(listeners, running.max_connections)
         self._renewal.start()
+        if self._seat is not None:
+            asyncio.get_running_loop().add_reader(self._seat.heard, self._on_bell, self._seat)
         self._phase = Phase.SERVING
         self._say_where()
 
@@ -233,6 +209,12 @@ class Gateway:
         """Let the admin listener report on this gateway, and no longer on its predecessor."""
         if self._admin is not None:
             await self._admin.serve()
+
+    def _on_bell(self, seat: Seat) -> None:
+        """Look at the board, where another worker has written something."""
+        seat.silence()
+        self._proxy.make_room()
+        self._running.learn()
 
     def _say_where(self) -> None:
         if self._admin is not None and self.config.admin is not None:
@@ -338,7 +320,7 @@ class Gateway:
         settings = running.settings(self._access_log)
         running.take_effect()
         self._proxy.reconfigure(settings, self._listeners.acceptors(listeners))
-        await self._listeners.commit(listeners, settings.max_connections)
+        await self._listeners.commit(listeners, running.max_connections)
         self._health.watch(running.upstreams.values())
         self._renewal.watch(running.certificates.all)
         self._renewal.look_now()
@@ -355,7 +337,7 @@ class Gateway:
         lines.flush()
         if output is not old_output:
             old_output.close()
-        if warning := missing_files(config):
+        if warning := missing_files(config, self._around.workers):
             log.warning("%s", warning)
 
     async def discard(self, prepared: Prepared) -> None:
@@ -411,6 +393,8 @@ class Gateway:
 
     async def _close(self, seconds: float) -> None:
         """Close everything; requests in flight have this many seconds to end."""
+        if self._seat is not None:
+            asyncio.get_running_loop().remove_reader(self._seat.heard)
         await self._listeners.stop(seconds)
         await self._renewal.end()
         cut_off = await asyncio.gather(

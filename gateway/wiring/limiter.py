@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from gateway.base.errors import ConfigError, Problem, StartError
+from gateway.board.board import Seat
 from gateway.config.checking.throttlex_checks import tables_url
 from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
@@ -168,7 +169,11 @@ def _maker(url: str, memory: Store | None, workers: int) -> StoreMaker:
 
 
 def decider_of(
-    config: GatewayConfig, store: Store, metrics: StoreMetrics, workers: int = 1
+    config: GatewayConfig,
+    store: Store,
+    metrics: StoreMetrics,
+    workers: int = 1,
+    seat: Seat | None = None,
 ) -> Decider:
     """Return the decider for a store; call it in a running event loop.
 
@@ -177,11 +182,13 @@ def decider_of(
         store: the store.
         metrics: its counters.
         workers: the minimum number of gateways that share it.
+        seat: the place of this process at the workers' board; None if it is the only one.
     """
     return Decider(
         store,
         siblings=workers,
         metrics=metrics,
+        seat=seat,
         **_decider_settings(config),
     )
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.admin.readiness import StoreState
 from gateway.base.errors import ConfigError
+from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.upstreams import part_of
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.net.binding import Sharing
 from gateway.observe.logs import AccessLog
 from gateway.observe.metrics import GatewayMetrics
-from gateway.proxy.client.admission import affordable
+from gateway.proxy.client.admission import ClientBounds, affordable
 from gateway.proxy.gate import Gate
 from gateway.proxy.server import ProxySettings
 from gateway.proxy.upstream.pool import TargetPool
@@ -73,6 +75,7 @@ class ProcessParts(NamedTuple):
         has_frontends: whether this process serves the clients of other systems.
         is_leaving: whether the gateway is shutting down, but still serving.
         sharing: as in `FrontendContext`.
+        seat: the place of this process at the workers' board; None if this is the only one.
     """
 
     metrics: GatewayMetrics
@@ -81,6 +84,7 @@ class ProcessParts(NamedTuple):
     has_frontends: bool = True
     is_leaving: Callable[[], bool] = lambda: False
     sharing: Sharing = SHARED
+    seat: Seat | None = None
 
 
 class RunningConfig:
@@ -143,7 +147,7 @@ class RunningConfig:
             gate,
             config.server,
             None,
-            max_connections=max_connections(config),
+            bounds=bounds_of(config, self._around.workers),
             reserved=reserved_fields(config),
             pages=compile_pages(config),
         )
@@ -162,7 +166,8 @@ class RunningConfig:
             self.store = store_of(config, metrics, self._memory, workers)()
         except ConfigError as error:
             raise cannot_use_store("store.url", error) from error
-        self.decider = decider_of(config, self.store, metrics.store("main"), workers)
+        seat = self._around.seat
+        self.decider = decider_of(config, self.store, metrics.store("main"), workers, seat)
 
     def _upstream(self, name: str, predecessor: RunningConfig | None) -> Upstream:
         config, tls = self.config.upstreams[name], self.certificates.upstreams.get(name)
@@ -172,7 +177,16 @@ class RunningConfig:
             if is_same and predecessor.certificates.upstreams.get(name) is tls:
                 return found
         counters = self._around.metrics.upstream(name)
-        return Upstream(name, config, counters, MAX_ANSWER_HEAD, tls, predecessor=found)
+        return Upstream(
+            name,
+            config,
+            counters,
+            MAX_ANSWER_HEAD,
+            tls,
+            predecessor=found,
+            seat=self._around.seat,
+            workers=self._around.workers,
+        )
 
     def _take_overrides(self, predecessor: RunningConfig | None) -> KeyOverrides | None:
         self.reader: PolicyReader | None
@@ -193,8 +207,8 @@ class RunningConfig:
 
     @property
     def max_connections(self) -> int:
-        """Return how many clients there may be."""
-        return self._settings.max_connections
+        """Return how many clients there may be in this process."""
+        return self._settings.bounds.here
 
     def settings(self, access_log: AccessLog | None) -> ProxySettings:
         """Return what it says of HTTP clients."""
@@ -260,6 +274,11 @@ class RunningConfig:
         for upstream in self.upstreams.values():
             if upstream not in kept:
                 upstream.start()
+
+    def learn(self) -> None:
+        """Take over what other workers have written on the board."""
+        for upstream in self.upstreams.values():
+            upstream.learn()
 
     def publish(self) -> None:
         """Let the counters show what this configuration uses, and nothing else."""
@@ -328,23 +347,25 @@ def _has_same_store(old: GatewayConfig, new: GatewayConfig) -> bool:
     return old.domain == new.domain and before.model_copy(update=same) == after
 
 
-def max_connections(config: GatewayConfig) -> int:
-    """Return the maximum number of clients: the configured one, or what the open files allow."""
+def bounds_of(config: GatewayConfig, workers: int) -> ClientBounds:
+    """Return how many clients there may be: as configured, and as the open files allow."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = config.server.max_connections
+    wanted, per_ip = config.server.max_connections, config.server.max_connections_per_ip
     if wanted == "auto":
         upstreams = config.upstreams.values()
-        return affordable(open_files, sum(u.max_connections * len(u.targets) for u in upstreams))
-    return min(wanted, affordable(open_files, 0))
+        taken = sum(part_of(u.max_connections, workers) * len(u.targets) for u in upstreams)
+        return ClientBounds(affordable(open_files, taken), None, per_ip)
+    return ClientBounds(min(wanted, affordable(open_files, 0)), wanted, per_ip)
 
 
-def missing_files(config: GatewayConfig) -> str:
+def missing_files(config: GatewayConfig, workers: int) -> str:
     """Return a warning if the limit of open files allows fewer clients than the configuration."""
-    wanted, most = config.server.max_connections, max_connections(config)
-    if wanted == "auto" or wanted <= most:
+    here, wanted, _ = bounds_of(config, workers)
+    if wanted is None or wanted <= workers * here:
         return ""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    each = f" in each of {workers} workers" if workers > 1 else ""
     return (
         f"server.max_connections is {wanted}, but the limit of {open_files} open files allows only "
-        f"{most}; raise it with ulimit -n, or LimitNOFILE of systemd"
+        f"{here}{each}; raise it with ulimit -n, or LimitNOFILE of systemd"
     )

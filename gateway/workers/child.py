@@ -45,6 +45,7 @@ class Child:
         is_replaced: whether it was notified that another serves in its place.
         hung_us: how long it had sent no beat when it was killed for that.
         error: why it cannot start, as reported.
+        seat: its place at the board; None for the limiter.
         reloads: how many requests for a reload it has passed on.
         is_asking: whether there was one since this was last set to False.
     """
@@ -60,6 +61,7 @@ class Child:
         self.is_leaving = False
         self.is_replaced = False
         self.error: GatewayError | None = None
+        self.seat: int | None = None
         self.reloads = 0
         self.is_asking = False
         self._answers: list[orders.ChildMessage] = []

@@ -22,10 +22,14 @@ from gateway.workers.retired_counters import RetiredCounters
 
 ANSWER_S: Final = 1.0
 """How long a worker may take to respond."""
-COLLECT_S: Final = 5.0
+COLLECT_S: Final = 0.3
 """How often workers are asked for their counters without a scrape, so that one that is killed loses
 few.
 """
+COLLECT_MOST_S: Final = 5.0
+"""How often they are asked if that takes long, because there are many counters or much to do."""
+COLLECT_SHARE: Final = 1 / 50
+"""The part of the time that asking may take."""
 
 _CPU: Final = "process_cpu_seconds_total"
 _START: Final = "process_start_time_seconds"
@@ -79,9 +83,13 @@ class Fleet:
         self._phase = Phase.DRAINING
 
     async def _collect(self) -> None:
+        loop = asyncio.get_running_loop()
+        took_s = 0.0
         while True:
-            await asyncio.sleep(COLLECT_S)
+            await asyncio.sleep(pause_s(took_s))
+            began = loop.time()
             await self._ask(COUNTED)
+            took_s = loop.time() - began
 
     async def _forget_when_lost(self, worker: WorkerReport) -> None:
         await worker.lost
@@ -138,6 +146,15 @@ class Fleet:
         asked = tuple(self._there)
         answered = await asyncio.gather(*[worker.ask(question, ANSWER_S) for worker in asked])
         return [worker for worker, has in zip(asked, answered, strict=True) if has]
+
+
+def pause_s(took_s: float) -> float:
+    """Return how long to wait before workers are asked again, in seconds.
+
+    Args:
+        took_s: how long it took the last time.
+    """
+    return min(max(COLLECT_S, took_s / COLLECT_SHARE), COLLECT_MOST_S)
 
 
 def _cpu_seconds(families: Iterable[Metric]) -> float:

@@ -9,20 +9,22 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import select
 import signal
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from socket import socket, socketpair
 from typing import Final, NoReturn
 
 from gateway.base.clock import monotonic_us
-from gateway.base.errors import GatewayError, StartError
+from gateway.base.errors import GatewayError
+from gateway.board.board import Board
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
+from gateway.net.start_errors import too_many_workers
 from gateway.wiring.reloading import STOPPING, ConfigSource
 from gateway.workers import limiter, orders, upgrade, worker
 from gateway.workers.child import HANDLED, LIMITER, Child, kill_and_wait, start_child
+from gateway.workers.events import Events
 from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
@@ -34,8 +36,6 @@ from gateway.workers.upgrade import Succession, Upgrade
 
 GRACE_US: Final = 10_000_000
 """How much longer than its own timeouts a worker may take to shut down."""
-LATE_US: Final = 1_000_000
-"""If this process runs this much later than planned, it does not judge its children."""
 EXIT_OK: Final = 0
 
 
@@ -66,13 +66,11 @@ def supervise(
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            supervisor = _Supervisor(loaded, source, listeners, files, succession)
+            board = stack.enter_context(closing(Board(workers)))
+            supervisor = _Supervisor(loaded, source, listeners, files, board, succession)
         except OSError as error:
             listeners.remove_files()
-            # Each worker has its own sockets, so the number of workers is too high.
-            hint = "raise the limit (ulimit -n, LimitNOFILE), or use fewer workers"
-            message = f"no more files can be opened for {workers} workers: {error.strerror}"
-            raise StartError("server.workers", message, hint) from error
+            raise too_many_workers(workers, error) from error
         return supervisor.run(start_signals)
 
 
@@ -84,6 +82,7 @@ class _Supervisor:
         source: where it comes from.
         listeners: the sockets of the limiter and of each worker.
         files: the files that they share.
+        board: where workers count what they share.
         succession: of this process.
     """
 
@@ -93,6 +92,7 @@ class _Supervisor:
         source: ConfigSource,
         listeners: Listeners,
         files: SharedFiles,
+        board: Board,
         succession: Succession,
     ) -> None:
         self._config = config = loaded.config
@@ -100,6 +100,7 @@ class _Supervisor:
         self._count = len(listeners.workers)
         self._listeners = listeners
         self._files = files
+        self._board = board
         self._succession = succession
         self._upgrade = Upgrade(succession)
         self._is_upgrade_asked = self._is_reload_put_off = False
@@ -112,17 +113,12 @@ class _Supervisor:
         self._watchdog_us = config.server.watchdog
         self._is_starting = True
         self._ends_us: int | None = None
-        self._woken, self._waker = socketpair()
+        self._events = Events()
 
     def run(self, start_signals: StartSignals) -> int:
         """Start all children, and manage them until the end."""
-        for end in (self._woken, self._waker):
-            end.setblocking(False)
         with start_signals.handed_over():
-            signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-            for handled in HANDLED:
-                # The wakeup descriptor reports signals, but only those that have a handler.
-                signal.signal(handled, lambda *_: None)
+            self._events.catch(HANDLED)
         # Children inherit everything made so far: a garbage collection would copy all of it.
         gc.collect()
         gc.freeze()
@@ -130,7 +126,7 @@ class _Supervisor:
             while self._restarts or self._children:
                 self._start_those_due()
                 is_late = self._wait()
-                for number in self._signals():
+                for number in self._events.signals():
                     self._on_signal(number)
                 self._reap()
                 self._go_on_with_upgrade()
@@ -150,11 +146,8 @@ class _Supervisor:
     def _start_those_due(self) -> None:
         now_us = monotonic_us()
         for name in self._restarts.due(now_us):
-            siblings = list(self._children.values())
             try:
-                self._children[name] = start_child(
-                    name, siblings, partial(self._run_in_child, name), self._watchdog_us
-                )
+                self._children[name] = self._start(name)
                 self._link_with(name)
                 self._reloads.joined(self._children[name])
             except OSError as error:
@@ -166,13 +159,29 @@ class _Supervisor:
                 if name in self._children:
                     self._children[name].kill()
 
-    def _run_in_child(self, name: str, channel: socket) -> int:
+    def _start(self, name: str) -> Child:
+        """Start a child.
+
+        Raises:
+            OSError: there are not enough resources.
+        """
+        siblings = list(self._children.values())
+        seat = None if name == LIMITER else self._board.take()
+        run = partial(self._run_in_child, name, seat)
+        try:
+            child = start_child(name, siblings, run, self._watchdog_us)
+        except OSError:
+            if seat is not None:
+                self._board.free(seat)
+            raise
+        child.seat = seat
+        return child
+
+    def _run_in_child(self, name: str, seat: int | None, channel: socket) -> int:
         """Run a child's part, in the child; return its exit status."""
-        for end in (self._woken, self._waker):
-            end.close()
+        self._events.close_in_child()
         self._reloads.close_in_child()
-        number = self._names.index(name) - 1
-        self._listeners.close_workers(but=number)
+        self._listeners.close_workers(but=(number := self._names.index(name) - 1))
         config, count = self._config, self._count
         reason, lock = self._reasons[name], self._files.log_lock
         is_first = number == 0
@@ -180,7 +189,7 @@ class _Supervisor:
         predecessors |= self._succession.predecessors
         # Listeners for other systems are in the first worker.
         handover = self._succession.enter_child(keeps_sockets=is_first)
-        if name == LIMITER:
+        if seat is None:
             admin = self._listeners.admin
             post = worker.Post(name, channel, admin, lock, reason, is_first, predecessors, handover)
             past, source, state = self._files.past, self._source, self._reloads.state
@@ -188,7 +197,8 @@ class _Supervisor:
         self._listeners.close_admin()
         sockets = self._listeners.workers[number]
         post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors, handover)
-        return run_in_loop(lambda: worker.serve(config, count, post))
+        own = self._board.seat(seat)
+        return run_in_loop(lambda: worker.serve(config, count, post, own))
 
     def _link_with(self, name: str) -> None:
         """Connect a new child with those that it works with."""
@@ -209,27 +219,19 @@ class _Supervisor:
     # Managing them.
 
     def _wait(self) -> bool:
-        """Wait for an event or the next due time; return whether this process is late."""
+        """Wait for an event or the next due time; return whether this process is late.
+
+        If it is, it does not judge its children.
+        """
         known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
         moments = [us for us in (*known, self._upgrade.next_us()) if us is not None]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
             moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
+        channels = [child.channel for child in self._children.values()]
         if self._upgrade.is_waiting and self._upgrade.successor is not None:
-            poll.register(self._upgrade.successor.channel, select.POLLIN)
-        for child in self._children.values():
-            poll.register(child.channel, select.POLLIN)
-        left_us = min(moments) - monotonic_us() if moments else None
-        poll.poll(None if left_us is None else max(0, -(-left_us // 1000)))
-        return bool(moments) and monotonic_us() > min(moments) + LATE_US
-
-    def _signals(self) -> bytes:
-        try:
-            return self._woken.recv(1 << 12)
-        except BlockingIOError:
-            return b""
+            channels.append(self._upgrade.successor.channel)
+        return self._events.wait(channels, moments)
 
     def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
@@ -284,6 +286,8 @@ class _Supervisor:
                     self._replace(name, child)
                 continue
             del self._children[name]
+            if child.seat is not None:
+                self._board.free(child.seat)
             self._reloads.ended(child)
             if self._is_starting and self._ends_us is None:
                 raise child.error or GatewayError(f"{name} cannot be started: it {end}")
@@ -418,11 +422,11 @@ class _Supervisor:
             self._listeners.remove_files()
         self._listeners.close_workers()
         self._succession.handover.close()
-        order = orders.YIELD if is_replaced else orders.STOP
+        if is_replaced:
+            self._order_all(orders.YIELD)
         for name, child in self._children.items():
-            if name == LIMITER and is_replaced:
-                orders.give(child.channel, orders.YIELD)
-            orders.give(child.channel, orders.DRAIN if name == LIMITER else order)
+            if name == LIMITER or not is_replaced:
+                orders.give(child.channel, orders.DRAIN if name == LIMITER else orders.STOP)
 
     def _end_what_is_left(self, ends_us: int) -> None:
         if list(self._children) == [LIMITER]:

@@ -12,13 +12,15 @@ from socket import socket
 from typing import Final, NamedTuple
 
 from gateway.base.tasks import Tasks
+from gateway.board.board import Seat
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
 from gateway.net.handover import Handover
 from gateway.stores.shared.store import SharedStore
 from gateway.wiring.client_listeners import BoundSocket
-from gateway.wiring.gateway import Gateway, Prepared, WorkerResources
+from gateway.wiring.gateway import Gateway, Prepared
 from gateway.wiring.limiter import memory_url
+from gateway.wiring.worker_resources import WorkerResources
 from gateway.workers import orders
 from gateway.workers.preparing import Preparing
 from gateway.workers.reports import Reporter
@@ -57,8 +59,14 @@ class Post(NamedTuple):
     handover: Handover
 
 
-async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
+async def serve(config: GatewayConfig, workers: int, post: Post, seat: Seat) -> int:
     """Serve until the supervisor stops it or is gone; returns the exit status.
+
+    Args:
+        config: the configuration of the gateway.
+        workers: how many workers there are.
+        post: what it receives.
+        seat: its place at the board.
 
     Raises:
         GatewayError: as `Gateway`.
@@ -73,7 +81,7 @@ async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     memory = SharedStore(workers, own.store.deadline)
     sharing = Sharing(is_on=True, predecessors=post.predecessors, handover=handover)
     resources = WorkerResources(
-        post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing
+        post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing, seat
     )
     running = Gateway(own, resources)
     if post.reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextlib import closing
 from itertools import combinations, pairwise
 from operator import itemgetter
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock, monotonic_us
+from gateway.board.board import Board, Seat
 from gateway.limiter.waiting_room import RELEASED_AT_ONCE, WaitingRoom
 from gateway.limits.decision import Decision, Verdict
 from gateway.limits.rate import Limit
@@ -31,9 +33,9 @@ LATE_US = 2_000
 class Queue:
     """A store, a waiting room, and those who came."""
 
-    def __init__(self, capacity: int = 1000) -> None:
+    def __init__(self, capacity: int = 1000, seat: Seat | None = None) -> None:
         self.store = MemoryStore(clock=clock())
-        self.room = WaitingRoom(capacity)
+        self.room = WaitingRoom(capacity, seat)
         self.served: list[tuple[int, int]] = []  # who, when
         self.left: list[tuple[Ask, Verdict]] = []
         self.leaving: set[int] = set()
@@ -204,6 +206,42 @@ def test_the_room_is_bounded() -> None:
         await queue.end()
 
     run(story())
+
+
+def test_the_rooms_of_all_workers_are_bounded_together() -> None:
+    """In all and for one key; who leaves or is served makes room in every worker."""
+
+    async def story(board: Board) -> None:
+        queues = [Queue(4, board.seat(board.take())) for _ in range(3)]
+        first, second, third = queues
+        ask = Ask((TENTH,), ("k",), 1, FOREVER_US)
+        other = ask._replace(keys=("other",))
+        for queue in (first, second):
+            queue.store.decide_now(ask)
+        third.store.decide_now(ask._replace(keys=("else",)))
+        for queue in (first, second):
+            queue.come(1)
+        third.come(1, key="else")
+        third.come(2, key="else")
+        await asyncio.sleep(0)
+        waiting = first.store.decide_now(ask)
+        for queue in queues:
+            assert queue.room.has_room(ask, waiting, queue_max=3) is False, "four wait in all"
+            queue.room.reconfigure(5)
+            assert queue.room.has_room(ask, waiting, queue_max=3)
+            assert not queue.room.has_room(ask, waiting, queue_max=2)
+            assert queue.room.has_room(other, waiting, queue_max=1)
+        assert await first.leave(1)
+        assert third.room.has_room(ask, waiting, queue_max=2)
+        await second.end()
+        assert third.room.has_room(ask, waiting, queue_max=1)
+        first.room.reconfigure(1)
+        assert not first.room.has_room(ask, waiting, queue_max=1)
+        await third.end()
+        assert first.room.has_room(ask, waiting, queue_max=1)
+
+    with closing(Board(2)) as board:
+        run(story(board))
 
 
 def test_who_leaves_hands_his_turn_to_the_next() -> None:

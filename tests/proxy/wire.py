@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from gateway.config.models.gateway import GatewayConfig
-from gateway.wiring.gateway import Gateway, WorkerResources
+from gateway.wiring.gateway import Gateway
+from gateway.wiring.worker_resources import WorkerResources
 from tests.breaking import abort, reset
 from tests.servers import until
 

@@ -16,7 +16,7 @@ from gateway.base.errors import StartError
 from gateway.config.checking.check import check_text
 from gateway.net.binding import Sharing
 from gateway.stores.shared.store import SharedStore
-from gateway.wiring.gateway import WorkerResources
+from gateway.wiring.worker_resources import WorkerResources
 from gateway.workers.files import shared_files
 from tests.processes import free_pair
 from tests.proxy.wire import make_gateway

@@ -7,7 +7,7 @@ from itertools import permutations
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from gateway.workers.fleet import sum_of_processes
+from gateway.workers.fleet import COLLECT_MOST_S, COLLECT_S, pause_s, sum_of_processes
 
 CPU = "process_cpu_seconds_total"
 START = "process_start_time_seconds"
@@ -39,3 +39,10 @@ def test_of_starts_the_first_counts() -> None:
     others = [{START: 900.25, MEMORY: 2e7}, {START: 2000.0, MEMORY: 3e7}]
     values = {one.samples[0].name: one.samples[0].value for one in sum_of_processes(_own(), others)}
     assert values == {CPU: 0.1, START: 900.25, MEMORY: 6e7}
+
+
+def test_reports_take_a_small_part_of_the_time() -> None:
+    """A killed worker loses little, and many counters or a busy machine cost no more."""
+    assert [pause_s(took) for took in (0, 0.001, 0.006)] == [COLLECT_S] * 3
+    assert pause_s(0.02) == 1.0
+    assert pause_s(1.0) == COLLECT_MOST_S

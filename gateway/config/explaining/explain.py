@@ -16,7 +16,12 @@ from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.retry import explain_retry
 from gateway.config.explaining.store import explain_store
 from gateway.config.explaining.tls import explain_listener, explain_upstream_tls
-from gateway.config.explaining.upstreams import explain_choice, explain_timeouts, explain_websocket
+from gateway.config.explaining.upstreams import (
+    explain_choice,
+    explain_parts,
+    explain_timeouts,
+    explain_websocket,
+)
 from gateway.config.models.gateway import (
     GatewayConfig,
     PolicyConfig,
@@ -119,6 +124,7 @@ def explain_route(
     if upstream is not None:
         if is_first:
             lines.append(f"  {explain_timeouts(upstream)}")
+            lines += [f"  {line}" for line in explain_parts(upstream, config.server.workers)]
             lines += [f"  {line}" for line in explain_upstream_tls(upstream)]
         else:
             lines.append(f"  The upstream is described at route {first}.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from gateway.config.models.balancing import BreakerConfig, EjectConfig, HashBy, HealthConfig
 from gateway.config.models.gateway import RouteConfig
-from gateway.config.models.upstreams import Timeouts, UpstreamConfig
+from gateway.config.models.upstreams import Timeouts, UpstreamConfig, part_of
 from gateway.config.values.units import format_duration
-from gateway.config.values.words import join, key_word
+from gateway.config.values.words import join, key_word, number
 
 
 def explain_timeouts(upstream: UpstreamConfig) -> str:
@@ -21,6 +21,16 @@ def explain_timeouts(upstream: UpstreamConfig) -> str:
         f"{format_duration(times.first_byte)} to begin its response, "
         f"{format_duration(times.idle)} between two pieces of it{total}."
     )
+
+
+def explain_parts(upstream: UpstreamConfig, workers: Literal["auto"] | int) -> Iterator[str]:
+    """Describe how many connections each of several workers may open."""
+    most = number(upstream.max_connections)
+    if workers == "auto":
+        yield f"{most} connections to each target are divided among the workers, at least one each."
+    elif workers > 1:
+        part = number(part_of(upstream.max_connections, workers))
+        yield f"Each worker opens at most {part} of {most} connections to each target."
 
 
 def explain_websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[str]:

@@ -176,6 +176,14 @@ class UpstreamTlsConfig(Model):
         return self
 
 
+def part_of(most: int, workers: int) -> int:
+    """Return how many of something each of several workers may have, at least one.
+
+    All of them together have no more than `most`, unless there are fewer than workers.
+    """
+    return max(1, most // workers) if most else 0
+
+
 class UpstreamConfig(Model):
     """A named pool of servers that requests are forwarded to."""
 

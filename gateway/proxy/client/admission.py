@@ -4,6 +4,10 @@ Nothing is recorded while requests are served: whether a connection can be close
 state, and only when there is no room left. The connections that can be closed are then sorted
 once, and taken from that list as long as it lasts, so that a flood of new connections does not
 scan all of them each time.
+
+With several workers the limits hold for all of them together: each worker counts a client on the
+board first, then adds up what is there. So the limits are never exceeded; of clients that connect
+to several workers in the same microseconds, some may be refused although there was room for one.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sized
 from operator import itemgetter
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from gateway.board.board import CONNECTIONS, Seat
 
 MAX_CONNECTIONS: Final = "max_connections"
 MAX_CONNECTIONS_PER_IP: Final = "max_connections_per_ip"
@@ -32,6 +38,23 @@ LEAST_RESERVE: Final = 32
 """The same where a quarter of all files would be less than the gateway needs to run."""
 
 MOST: Final = 1_000_000
+
+NAME: Final = "clients "
+"""What precedes an address in the names of the board."""
+
+
+class ClientBounds(NamedTuple):
+    """How many clients there may be.
+
+    Attributes:
+        here: in this process, which needs a file for each.
+        all: in all workers together; None for any number.
+        per_ip: from one address, in all workers together; None for any number.
+    """
+
+    here: int
+    all: int | None
+    per_ip: int | None
 
 
 class Client(Protocol):
@@ -76,30 +99,32 @@ class Admission:
     """Admits clients, or returns the limit that refuses them.
 
     Args:
-        clients: the admitted ones; maintained by the caller of `admit` and `release`.
-        max_connections: how many there may be.
-        max_per_ip: how many from one address; None for any number. Trusted proxies are not
-            counted.
+        clients: the admitted ones; maintained by the caller of `judge` and `release`.
+        bounds: how many there may be. Trusted proxies are not counted per address.
+        seat: the place of this worker among several; None if it is the only one.
     """
 
-    def __init__(self, clients: Clients, max_connections: int, max_per_ip: int | None) -> None:
+    def __init__(self, clients: Clients, bounds: ClientBounds, seat: Seat | None = None) -> None:
         self._clients = clients
-        self.reconfigure(max_connections, max_per_ip)
+        self._seat = seat
+        self._bounds = bounds
+        self._of_ip: defaultdict[str, int] = defaultdict(int)
         self._spare: deque[tuple[int, float, Client]] = deque()
         self._look_again_at = 0.0
 
     def __repr__(self) -> str:
-        return f"<Admission: {len(self._clients)} of {self._max_connections}>"
+        return f"<Admission: {len(self._clients)} of {self._bounds.here}>"
 
-    def reconfigure(self, max_connections: int, max_per_ip: int | None) -> None:
+    def reconfigure(self, bounds: ClientBounds) -> None:
         """Apply other limits from the next client on; those that are there stay."""
-        self._max_connections = max_connections
-        self._max_per_ip = max_per_ip
-        self._of_ip: defaultdict[str, int] = defaultdict(int)
-        if max_per_ip is not None:
+        before, self._of_ip = self._of_ip, defaultdict(int)
+        self._bounds = bounds
+        if bounds.per_ip is not None:
             for client in self._clients:
                 if not client.is_trusted:
                     self._of_ip[client.peer_key] += 1
+        for key in {*before, *self._of_ip}:
+            self._show(key, self._of_ip.get(key, 0))
 
     def judge(self, client: Client, now: float) -> tuple[str, Client | None]:
         """Admit or refuse a client.
@@ -111,28 +136,77 @@ class Admission:
         Returns:
             The limit that refuses it, if any; and the client to close to make room, if any.
         """
-        most = self._max_per_ip
-        is_counted = most is not None and not client.is_trusted
-        if most is not None and is_counted and self._of_ip.get(client.peer_key, 0) >= most:
+        is_counted = self._bounds.per_ip is not None and not client.is_trusted
+        if is_counted and not self._count(client.peer_key, self._bounds.per_ip or 0):
             return MAX_CONNECTIONS_PER_IP, None
         leaver = None
-        if len(self._clients) >= self._max_connections:
+        if self._is_full():
             leaver = self._next_to_spare(now)
             if leaver is None:
+                if is_counted:
+                    self._discount(client.peer_key)
+                self._refuse()
                 return MAX_CONNECTIONS, None
-        if is_counted:
-            self._of_ip[client.peer_key] += 1
         return "", leaver
 
     def release(self, client: Client) -> None:
-        """Note that an admitted client is gone."""
-        if self._max_per_ip is None or client.is_trusted:
-            return
-        left = self._of_ip[client.peer_key] - 1
+        """Note that an admitted client is gone, after it was taken from the others."""
+        if self._seat is not None:
+            self._seat.set(CONNECTIONS, len(self._clients))
+        if self._bounds.per_ip is not None and not client.is_trusted:
+            self._discount(client.peer_key)
+
+    def make_room(self, now: float) -> Client | None:
+        """Return a client to close because another worker has none that can be; None for none."""
+        seat, most = self._seat, self._bounds.all
+        if seat is None or most is None or seat.total(CONNECTIONS) < most:
+            return None
+        return self._next_to_spare(now)
+
+    def _count(self, key: str, most: int) -> bool:
+        """Count one more client of an address, unless there are too many."""
+        here = self._of_ip.get(key, 0)
+        if here >= most:
+            return False
+        seat = self._seat
+        if seat is not None:
+            spot = seat.spot(NAME + key)
+            seat.write(spot, here + 1)
+            if here + 1 + sum(seat.others(spot)) > most:
+                seat.write(spot, here)
+                return False
+        self._of_ip[key] = here + 1
+        return True
+
+    def _discount(self, key: str) -> None:
+        left = self._of_ip[key] - 1
         if left:
-            self._of_ip[client.peer_key] = left
+            self._of_ip[key] = left
         else:
-            del self._of_ip[client.peer_key]
+            del self._of_ip[key]
+        self._show(key, left)
+
+    def _show(self, key: str, number: int) -> None:
+        if self._seat is not None:
+            self._seat.write(self._seat.spot(NAME + key), number)
+
+    def _is_full(self) -> bool:
+        """Count one more client, and return whether that is one too many."""
+        count, most = len(self._clients) + 1, self._bounds.all
+        seat = self._seat
+        if seat is None or most is None:
+            return count > self._bounds.here
+        seat.set(CONNECTIONS, count)
+        return count > self._bounds.here or seat.total(CONNECTIONS) > most
+
+    def _refuse(self) -> None:
+        """Count one less; if other workers have clients, one of them may be able to make room."""
+        seat = self._seat
+        if seat is None or self._bounds.all is None:
+            return
+        seat.set(CONNECTIONS, len(self._clients))
+        if len(self._clients) < self._bounds.here:
+            seat.ring(seat.largest(CONNECTIONS))
 
     def _next_to_spare(self, now: float) -> Client | None:
         while True:

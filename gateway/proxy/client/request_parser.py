@@ -206,7 +206,7 @@ def require_strict_parser() -> None:
     """Refuse aiohttp's parser in Python, which has had several smuggling vulnerabilities.
 
     Raises:
-        GatewayError: only that one is installed.
+        GatewayError: the installed aiohttp has no other.
     """
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         raise GatewayError(

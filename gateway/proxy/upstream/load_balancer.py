@@ -22,6 +22,7 @@ from gateway.base.errors import (
     UpstreamTargetError,
     UpstreamTimeout,
 )
+from gateway.board.board import Seat
 from gateway.config.models.balancing import (
     BreakerConfig,
     EjectConfig,
@@ -42,6 +43,7 @@ from gateway.proxy.upstream.balancing import (
     CheckCounter,
     ConsistentHash,
     Ejection,
+    EjectionRecord,
     LeastRequests,
     RandomTwo,
     RoundRobin,
@@ -49,10 +51,16 @@ from gateway.proxy.upstream.balancing import (
     WindowBreaker,
 )
 from gateway.proxy.upstream.pool import AttemptOutcome, TargetPool
+from gateway.proxy.upstream.shared_breaker import SharedBreaker
 from gateway.routing.keys import compile_key
 from gateway.routing.request_view import RequestView
 
 log = logging.getLogger(__name__)
+
+EARLIER_BITS: Final = 8
+EARLIER_MOST: Final = (1 << EARLIER_BITS) - 1
+"""How often a target was ejected in a row is counted up to this on the board: by then it is out for
+the longest time."""
 
 BALANCERS: Final[dict[str, Callable[[], Balancer]]] = {
     "round_robin": RoundRobin,
@@ -71,6 +79,8 @@ class LoadBalancer:
         metrics: of the upstream.
         predecessor: the one that this one replaces when the configuration changes; None for none.
         clock: returns the time.
+        seat: the place of this worker at the board, by which workers tell each other what they
+            know of targets; None if it is the only one.
     """
 
     def __init__(
@@ -81,12 +91,15 @@ class LoadBalancer:
         metrics: UpstreamMetrics,
         predecessor: LoadBalancer | None = None,
         clock: Clock = monotonic_us,
+        seat: Seat | None = None,
     ) -> None:
         self._name = name
         self._config = config
         self._pools = tuple(pools)
         self._metrics = metrics
         self._clock = clock
+        names = [pool.name for pool in pools]
+        self._names = [f"{name}#{names[:at].count(name)}" for at, name in enumerate(names)]
         self._counters = {pool.name: metrics.known_target(pool.name) for pool in pools}
         self._targets = [self._counters[pool.name] for pool in pools]
         self._retry_after_us = config.health.every if config.health is not None else US
@@ -106,6 +119,9 @@ class LoadBalancer:
             config.slow_start or 0,
             is_panic_allowed=config.if_none_healthy == "all",
         )
+        self._spots = []
+        if seat is not None and ejects:
+            self._spots = [seat.spot(f"ejected {name} {one}") for one in self._names]
         health = config.health or HealthConfig()
         self._checks = [
             CheckCounter(health.healthy_after, health.unhealthy_after) for _ in self._pools
@@ -113,10 +129,12 @@ class LoadBalancer:
         self._is_panic = False
         self._ejecting = numbers(config.eject.statuses if config.eject and ejects else ())
         self._breaking = numbers(config.breaker.statuses if config.breaker else ())
-        self._breaker = _breaker(config.breaker) if config.breaker else None
+        self._seat = seat
+        self._breaker = _breaker(config.breaker, name, seat) if config.breaker else None
         self._judges = ejects or self._breaker is not None
         if predecessor is not None:
             self._take_over(predecessor)
+        self.learn()
         self.publish()
 
     def _take_over(self, predecessor: LoadBalancer) -> None:
@@ -163,6 +181,30 @@ class LoadBalancer:
             raise UpstreamBreakerError(breaker.retry_after_us(now) or 1)
         return ticket
 
+    def learn(self) -> None:
+        """Take over what other workers have written on the board."""
+        seat, now = self._seat, self._clock()
+        if isinstance(self._breaker, SharedBreaker) and self._breaker.learn():
+            self._metrics.breaker = self._breaker.state.value
+        if seat is None:
+            return
+        for index, spot in enumerate(self._spots):
+            if newest := max(seat.others(spot), default=0):
+                record = EjectionRecord(newest >> EARLIER_BITS, newest & EARLIER_MOST)
+                self._note(self._health.learn(index, record, now))
+
+    def _tell(self, index: int, *, is_news: bool) -> None:
+        """Let other workers see whether a target is ejected; wake them if it is news."""
+        seat = self._seat
+        if seat is None or not self._spots:
+            return
+        record, number = self._health.ejection_of(index), 0
+        if record is not None:
+            number = record.until_us << EARLIER_BITS | min(record.earlier, EARLIER_MOST)
+        seat.write(self._spots[index], number)
+        if is_news:
+            seat.ring_others()
+
     def key_of(self, request: RequestView) -> str | None:
         """Return the key that a request is balanced by; None if it has none."""
         return self._key(request) if self._key is not None else None
@@ -198,10 +240,8 @@ class LoadBalancer:
     def _candidates(self, config: UpstreamConfig) -> list[Candidate]:
         """Return the candidates, named by address: gateways agree whatever the order."""
         candidates: list[Candidate] = []
-        names: list[str] = []
         for index, (pool, target) in enumerate(zip(self._pools, config.targets, strict=True)):
-            name = f"{pool.name}#{names.count(pool.name)}"
-            names.append(pool.name)
+            name = self._names[index]
             in_flight = partial(self._in_flight, pool)
             candidates.append(Candidate(index, name, target.weight, in_flight))
         return candidates
@@ -261,8 +301,13 @@ class LoadBalancer:
             index = change.target
             target = self._targets[index]
             target.is_healthy = self._health.is_healthy(index)
-            target.is_ejected = self._health.is_ejected(index)
+            if target.is_ejected != self._health.is_ejected(index):
+                target.is_ejected = not target.is_ejected
+                self._tell(index, is_news=target.is_ejected and not change.is_learned)
             name = self._pools[index].name
+            if change.is_learned:
+                # The worker that has judged it logs and counts it.
+                continue
             if change.kind == "ejected":
                 target.ejections += 1
                 message = "upstream %s: %s is left out for %s: too many failures, the last: %s"
@@ -334,12 +379,24 @@ def _ejection(config: EjectConfig) -> Ejection:
     )
 
 
-def _breaker(config: BreakerConfig) -> WindowBreaker:
-    return WindowBreaker(
-        parts(config.failures),
+def _breaker(config: BreakerConfig, name: str, seat: Seat | None) -> WindowBreaker:
+    share = parts(config.failures)
+    if seat is None:
+        return WindowBreaker(
+            share,
+            PARTS_PER_WHOLE,
+            min_requests=config.min_requests,
+            window_us=config.window,
+            open_us=config.open,
+            trials=config.trials,
+        )
+    return SharedBreaker(
+        share,
         PARTS_PER_WHOLE,
         min_requests=config.min_requests,
         window_us=config.window,
         open_us=config.open,
         trials=config.trials,
+        seat=seat,
+        name=f"breaker {name} {config!r}",
     )

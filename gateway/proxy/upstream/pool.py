@@ -24,6 +24,7 @@ from gateway.base.errors import (
 )
 from gateway.base.refusal_log import Refusals
 from gateway.config.models.gateway import Target, UpstreamConfig
+from gateway.config.models.upstreams import part_of
 from gateway.config.values.address import is_ip_address
 from gateway.net.tls.client import UpstreamTls
 from gateway.observe.metrics import UpstreamMetrics
@@ -64,6 +65,7 @@ class TargetPool:
         max_head: most bytes of header fields in one answer.
         tls: for targets with `https://`; never that of another upstream.
         look_up: returns the addresses of a name.
+        workers: how many processes there are; each has a part of the connections.
 
     Attributes:
         name: host and port, or the path of a socket after `unix:`, for logs.
@@ -82,13 +84,16 @@ class TargetPool:
         max_head: int,
         tls: UpstreamTls | None = None,
         look_up: Resolve = resolve,
+        workers: int = 1,
     ) -> None:
         self.name = target.url if target.socket else f"{target.host}:{target.port}"
         self.authority = SOCKET_HOST if target.socket else target.authority
         self._loop = asyncio.get_running_loop()
         self._max_head = max_head
-        self._max_connections = config.max_connections
-        self._max_pending = inf if config.max_pending == "auto" else config.max_pending
+        self._max_connections = part_of(config.max_connections, workers)
+        self._max_pending = inf
+        if config.max_pending != "auto":
+            self._max_pending = part_of(config.max_pending, workers)
         self._connect_timeout = config.timeouts.connect / US
         self._queue_timeout = config.timeouts.queue / US
         self._target = target
@@ -114,9 +119,10 @@ class TargetPool:
         self._connecting = 0
         self.slow_readers = SlowReaders()
         self._pending: OrderedDict[asyncio.Future[UpstreamConnection | None], None] = OrderedDict()
-        self._busy = self._refusals(f"max_pending ({config.max_pending}) is reached")
+        part = f", divided among {workers} workers" if workers > 1 else ""
+        self._busy = self._refusals(f"max_pending ({config.max_pending}{part}) is reached")
         self._late = self._refusals(
-            f"none of max_connections ({config.max_connections}) became free in time "
+            f"none of max_connections ({config.max_connections}{part}) became free in time "
             "(timeouts.queue, or timeouts.total for all attempts)"
         )
         timeouts = config.timeouts

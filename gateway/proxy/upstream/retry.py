@@ -6,6 +6,7 @@ section 9.2.2), and never so often that retries make an outage worse.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,8 @@ from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 
 SLOTS: Final = 10
 SLOT_US: Final = US
+COUNT_BITS: Final = 24
+COUNT_MOST: Final = (1 << COUNT_BITS) - 1
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Methods that may be sent again (RFC 9110, section 9.2.2)."""
 
@@ -110,21 +113,28 @@ class RetryBudget:
         self._seen = 0
         self.unsent = 0
 
-    def spend(self, now_us: int, requests: int, share: int, floor: int) -> bool:
+    def spend(self, now_us: int, requests: int, share: int, floor: int, elsewhere: int = 0) -> bool:
         """Return whether one more retry is allowed; count it if so.
 
         Args:
             now_us: the time, in microseconds.
             requests: how many there were since the beginning, without retries.
             share: most retries as a share of the requests, in `PARTS_PER_WHOLE`.
-            floor: how many are allowed in any case.
+            floor: how many are allowed in any case, in all workers together.
+            elsewhere: how many retries other workers have had, as `retries_of` returns it.
         """
         self._advance(now_us // SLOT_US, requests)
         allowed = sum(self._requests) * share // PARTS_PER_WHOLE
-        if sum(self._retries) >= max(allowed, floor):
+        retries = sum(self._retries)
+        if retries >= allowed and retries + elsewhere >= floor:
             return False
         self._retries[self._slot % SLOTS] += 1
         return True
+
+    @property
+    def record(self) -> int:
+        """Return the retries of the last ten seconds and when that was, as one number."""
+        return self._slot << COUNT_BITS | min(sum(self._retries), COUNT_MOST)
 
     def _advance(self, slot: int, requests: int) -> None:
         passed = max(slot - self._slot, 0)
@@ -140,3 +150,13 @@ class RetryBudget:
         # The remainder of the division came last.
         self._requests[slot % SLOTS] += came % passed if passed <= SLOTS else 0
         self._slot = slot
+
+
+def retries_of(records: Iterable[int], now_us: int) -> int:
+    """Return how many retries other workers have had in the last ten seconds.
+
+    A record is as of the last retry of that worker, so some of its retries may be older: then there
+    is one retry less than there could be, and never one more.
+    """
+    oldest = now_us // SLOT_US - SLOTS
+    return sum(record & COUNT_MOST for record in records if record >> COUNT_BITS > oldest)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from gateway.base.clock import monotonic_us
+from gateway.board.board import Seat
 from gateway.config.models.gateway import UpstreamConfig
 from gateway.net.tls.client import UpstreamTls
 from gateway.observe.metrics import UpstreamMetrics
@@ -13,7 +14,7 @@ from gateway.proxy.upstream.balancing import NO_TICKET
 from gateway.proxy.upstream.load_balancer import LoadBalancer
 from gateway.proxy.upstream.names import Resolve, resolve
 from gateway.proxy.upstream.pool import TargetPool
-from gateway.proxy.upstream.retry import RetryBudget, RetryRule
+from gateway.proxy.upstream.retry import RetryBudget, RetryRule, retries_of
 from gateway.routing.request_view import RequestView
 
 CHOICE: Final = frozenset(
@@ -37,6 +38,8 @@ class Upstream:
         look_up: as in `TargetPool`.
         predecessor: the one that this one replaces when the configuration changes: it keeps the
             connections to targets that stay, and what is known of them.
+        seat: the place of this worker at the board; None if it is the only one.
+        workers: as in `TargetPool`.
 
     Attributes:
         name: as configured.
@@ -56,22 +59,28 @@ class Upstream:
         tls: UpstreamTls | None = None,
         look_up: Resolve = resolve,
         predecessor: Upstream | None = None,
+        seat: Seat | None = None,
+        workers: int = 1,
     ) -> None:
         self.name = name
         self.metrics = metrics
         self.health = config.health
         self._config = config
         self._tls = tls
+        self._seat = seat
+        self._spot = seat.spot(f"retries {name}") if seat is not None else None
         kept = predecessor.pools_for(config, tls) if predecessor is not None else []
         pools: list[TargetPool] = []
         for target in config.targets:
-            same = next((one for one in kept if one.is_of(target) and one not in pools), None)
-            pools.append(same or TargetPool(target, config, metrics, max_head, tls, look_up))
+            pool = next((one for one in kept if one.is_of(target) and one not in pools), None)
+            if pool is None:
+                pool = TargetPool(target, config, metrics, max_head, tls, look_up, workers)
+            pools.append(pool)
         self._pools = tuple(pools)
         self.balancer: LoadBalancer | None = None
         if len(pools) > 1 or config.health or config.breaker:
             before = predecessor.balancer if predecessor is not None else None
-            self.balancer = LoadBalancer(name, config, self._pools, metrics, before)
+            self.balancer = LoadBalancer(name, config, self._pools, metrics, before, seat=seat)
         self.only = self._pools[0] if self.balancer is None else None
         self.budget: RetryBudget = predecessor.budget if predecessor is not None else RetryBudget()
 
@@ -90,11 +99,16 @@ class Upstream:
 
     def may_retry(self, rule: RetryRule, reason: str) -> bool:
         """Return whether one more retry is allowed now; count it, or its refusal."""
-        metrics = self.metrics
+        metrics, now_us = self.metrics, monotonic_us()
         firsts = metrics.requests + self.budget.unsent - sum(metrics.retries.values())
-        if not self.budget.spend(monotonic_us(), firsts, rule.share, rule.floor):
+        elsewhere = 0
+        if self._seat is not None and self._spot is not None:
+            elsewhere = retries_of(self._seat.others(self._spot), now_us)
+        if not self.budget.spend(now_us, firsts, rule.share, rule.floor, elsewhere):
             metrics.retries_refused += 1
             return False
+        if self._seat is not None and self._spot is not None:
+            self._seat.write(self._spot, self.budget.record)
         metrics.retries[reason] += 1
         return True
 
@@ -130,6 +144,11 @@ class Upstream:
         """Record a check of a target; `failure` says why it failed, or nothing if it passed."""
         if self.balancer is not None:
             self.balancer.checked(index, failure)
+
+    def learn(self) -> None:
+        """Take over what other workers have written on the board."""
+        if self.balancer is not None:
+            self.balancer.learn()
 
     def start(self) -> None:
         """Start looking up the names of its targets, instead of at the first request."""

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.base.errors import UpstreamBusyError, UpstreamConnectError, UpstreamTimeout
 from gateway.config.models.gateway import UpstreamConfig
+from gateway.config.models.upstreams import part_of
 from gateway.observe.metrics import UpstreamMetrics
 from gateway.proxy.upstream.connection import UpstreamConnection
 from gateway.proxy.upstream.health import check_request
@@ -230,6 +233,15 @@ async def test_bounds_of_the_line_that_refuse_are_told(caplog: pytest.LogCapture
         f"{late} in time (timeouts.queue, or timeouts.total for all attempts)",
         f"{busy}: 3 more since the last message",
     ]
+
+
+@given(st.integers(0, 2000), st.integers(1, 100))
+def test_the_parts_of_workers_are_never_more_than_the_whole(most: int, workers: int) -> None:
+    """Unless there are fewer than workers: then each has one."""
+    part = part_of(most, workers)
+    assert part * workers <= most or part == 1
+    assert bool(part) == bool(most)
+    assert part >= most // workers
 
 
 async def test_waiting_in_line_has_an_end() -> None:

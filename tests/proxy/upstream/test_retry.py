@@ -16,7 +16,7 @@ from gateway.base.errors import (
 )
 from gateway.config.models.gateway import RetryConfig
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
-from gateway.proxy.upstream.retry import SLOTS, RetryBudget, RetryRule
+from gateway.proxy.upstream.retry import SLOTS, RetryBudget, RetryRule, retries_of
 from gateway.wiring.routes import compile_rule
 
 US = 1_000_000
@@ -120,3 +120,19 @@ def test_a_budget_has_a_floor() -> None:
     budget = RetryBudget()
     assert [budget.spend(0, 1, 1, 2) for _ in range(3)] == [True, True, False]
     assert budget.spend(10 * US, 2, 1, 2)
+
+
+def test_the_retries_that_are_always_allowed_are_those_of_all_workers() -> None:
+    """Each has its share of its own requests besides; what is ten seconds old does not count."""
+    budgets = [RetryBudget() for _ in range(3)]
+
+    def spend(number: int, now_us: int, requests: int = 0) -> bool:
+        others = [one.record for one in budgets if one is not budgets[number]]
+        elsewhere = retries_of(others, now_us)
+        return budgets[number].spend(now_us, requests, PARTS_PER_WHOLE // 5, 3, elsewhere)
+
+    now_us = 1000 * US
+    assert [spend(number, now_us) for number in (0, 1, 0, 1, 2)] == [True, True, True, False, False]
+    assert [spend(2, now_us, requests=10) for _ in range(3)] == [True, True, False]
+    assert not spend(1, now_us + (SLOTS - 1) * US)
+    assert spend(1, now_us + SLOTS * US)

@@ -17,7 +17,7 @@ from gateway.proxy.upstream.balancing.ejection import Ejection
 from gateway.proxy.upstream.balancing.least_requests import LeastRequests
 from gateway.proxy.upstream.balancing.random_two import RandomTwo
 from gateway.proxy.upstream.balancing.round_robin import RoundRobin
-from gateway.proxy.upstream.balancing.target_health import Change, TargetHealth
+from gateway.proxy.upstream.balancing.target_health import Change, EjectionRecord, TargetHealth
 
 __all__ = [
     "NO_TICKET",
@@ -28,6 +28,7 @@ __all__ = [
     "CheckCounter",
     "ConsistentHash",
     "Ejection",
+    "EjectionRecord",
     "LeastRequests",
     "RandomTwo",
     "RoundRobin",

@@ -39,6 +39,7 @@ class WindowBreaker:
 
     Attributes:
         state: as of the last method call: time alone does not change it.
+        changed_us: when it entered this state; 0 if it was never in another.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class WindowBreaker:
         "_trials",
         "_until_us",
         "_whole",
+        "changed_us",
         "state",
     )
 
@@ -82,6 +84,7 @@ class WindowBreaker:
         self._admitted = 0
         self._succeeded = 0
         self.state = BreakerState.CLOSED
+        self.changed_us = 0
 
     def __repr__(self) -> str:
         return f"<WindowBreaker {self.state.value}, {self._failures} of {self._requests} failed>"
@@ -92,7 +95,7 @@ class WindowBreaker:
             return self._generation
         if now_us >= self._until_us:
             # The open time is over; or the trials had no outcome for as long.
-            self._enter(BreakerState.HALF_OPEN, now_us + self._open_us)
+            self._enter(BreakerState.HALF_OPEN, now_us)
         if self.state is BreakerState.OPEN or self._admitted >= self._trials:
             return NO_TICKET
         self._admitted += 1
@@ -119,11 +122,11 @@ class WindowBreaker:
         elif is_failure is None:
             self._admitted -= 1
         elif is_failure:
-            self._enter(BreakerState.OPEN, now_us + self._open_us)
+            self._enter(BreakerState.OPEN, now_us)
         else:
             self._succeeded += 1
             if self._succeeded >= self._trials:
-                self._enter(BreakerState.CLOSED, 0)
+                self._enter(BreakerState.CLOSED, now_us)
         return self.state is not before
 
     def _count(self, now_us: int, *, is_failure: bool) -> None:
@@ -143,12 +146,13 @@ class WindowBreaker:
         self._failures += 1
         is_enough = self._requests >= self._min_requests
         if is_enough and self._failures * self._whole >= self._requests * self._parts:
-            self._enter(BreakerState.OPEN, now_us + self._open_us)
+            self._enter(BreakerState.OPEN, now_us)
 
-    def _enter(self, state: BreakerState, until_us: int) -> None:
+    def _enter(self, state: BreakerState, now_us: int) -> None:
         self.state = state
+        self.changed_us = now_us
         self._generation += 1
-        self._until_us = until_us
+        self._until_us = now_us + self._open_us
         self._admitted = 0
         self._succeeded = 0
         self._pieces.clear()

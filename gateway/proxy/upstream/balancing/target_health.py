@@ -30,11 +30,25 @@ class Change(NamedTuple):
         target: its index.
         kind: what happened to it.
         for_us: how long it is ejected, in microseconds.
+        is_learned: whether another worker of this gateway has judged the target.
     """
 
     target: int
     kind: Literal["unhealthy", "healthy", "ejected", "returned"]
     for_us: int = 0
+    is_learned: bool = False
+
+
+class EjectionRecord(NamedTuple):
+    """An ejection, as workers tell each other.
+
+    Attributes:
+        until_us: when it ends.
+        earlier: how many there were in a row, this one included.
+    """
+
+    until_us: int
+    earlier: int
 
 
 class _TargetState:
@@ -45,7 +59,9 @@ class _TargetState:
         "earlier",
         "failures",
         "is_healthy",
+        "is_learned",
         "last_us",
+        "latest_us",
         "ramps_since_us",
         "returned_us",
         "until_us",
@@ -58,6 +74,8 @@ class _TargetState:
         self.until_us = 0
         self.earlier = 0
         self.last_us = 0
+        self.latest_us = 0
+        self.is_learned = False
         self.returned_us = 0
         self.ramps_since_us: int | None = None
 
@@ -143,9 +161,9 @@ class TargetHealth:
                 continue
             target.failures = min(known.failures, self._ejection.failures - 1)
             target.earlier, target.last_us = known.earlier, known.last_us
-            target.returned_us = known.returned_us
+            target.returned_us, target.latest_us = known.returned_us, known.latest_us
             if known.until_us and self._ejected < self._most:
-                target.until_us = known.until_us
+                target.until_us, target.is_learned = known.until_us, known.is_learned
                 self._ejected += 1
         self._recompute(now_us)
 
@@ -155,7 +173,8 @@ class TargetHealth:
         for target in self._targets:
             if target.until_us and target.until_us <= now_us:
                 self._end_ejection(target, now_us)
-                changes.append(Change(target.candidate.index, "returned"))
+                index, is_learned = target.candidate.index, target.is_learned
+                changes.append(Change(index, "returned", is_learned=is_learned))
         self._recompute(now_us)
         return changes
 
@@ -181,14 +200,48 @@ class TargetHealth:
         target.failures += 1
         if target.failures < ejection.failures or self._ejected >= self._most:
             return []
-        if not any(_is_usable(other) for other in self._targets if other is not target):
+        if not self._can_be_missed(target):
             return []
-        target.last_us = ejection.length_us(target.earlier)
-        target.earlier += 1
-        target.until_us = now_us + target.last_us
+        length_us = ejection.length_us(target.earlier)
+        record = EjectionRecord(now_us + length_us, target.earlier + 1)
+        self._eject(target, record, length_us, now_us, is_learned=False)
+        return [Change(index, "ejected", length_us)]
+
+    def ejection_of(self, index: int) -> EjectionRecord | None:
+        """Return the present ejection of a target; None if it is not ejected."""
+        target = self._targets[index]
+        return EjectionRecord(target.until_us, target.earlier) if target.until_us else None
+
+    def learn(self, index: int, record: EjectionRecord, now_us: int) -> list[Change]:
+        """Eject a target because another worker has, unless that is known or over."""
+        target, ejection = self._targets[index], self._ejection
+        is_news = record.until_us > max(now_us, target.latest_us)
+        if ejection is None or target.until_us or not is_news:
+            return []
+        if self._ejected >= self._most or not self._can_be_missed(target):
+            return []
+        length_us = ejection.length_us(record.earlier - 1)
+        self._eject(target, record, length_us, now_us, is_learned=True)
+        return [Change(index, "ejected", record.until_us - now_us, is_learned=True)]
+
+    def _can_be_missed(self, target: _TargetState) -> bool:
+        return any(_is_usable(other) for other in self._targets if other is not target)
+
+    def _eject(
+        self,
+        target: _TargetState,
+        record: EjectionRecord,
+        length_us: int,
+        now_us: int,
+        *,
+        is_learned: bool,
+    ) -> None:
+        target.until_us = target.latest_us = record.until_us
+        target.earlier = record.earlier
+        target.last_us = length_us
+        target.is_learned = is_learned
         self._ejected += 1
         self._recompute(now_us)
-        return [Change(index, "ejected", target.last_us)]
 
     def checked(self, index: int, now_us: int, *, is_healthy: bool) -> list[Change]:
         """Record that checks find a target healthy, or no longer."""

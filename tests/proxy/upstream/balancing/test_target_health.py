@@ -7,7 +7,13 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.upstream.balancing import Candidate, CheckCounter, Ejection, TargetHealth
+from gateway.proxy.upstream.balancing import (
+    Candidate,
+    CheckCounter,
+    Ejection,
+    EjectionRecord,
+    TargetHealth,
+)
 from gateway.proxy.upstream.balancing.slow_start import ramped
 
 S: Final = 1_000_000
@@ -243,3 +249,35 @@ def test_rows_of_checks_decide(up: int, down: int, results: list[bool]) -> None:
             assert row == [not before] * needed
     if len(results) >= max(up, down) and len({*results[-max(up, down) :]}) == 1:
         assert counter.is_healthy == results[-1]
+
+
+def test_what_another_worker_has_ejected_is_ejected_as_long() -> None:
+    """It is on trial afterwards, as where it was judged, and the next time is as long there."""
+    one, other = standing_of(3), standing_of(3)
+    fail(one, 0, 3, 1000)
+    record = one.ejection_of(0)
+    assert record is not None
+    (change,) = other.learn(0, record, 2000)
+    assert (change.kind, change.is_learned) == ("ejected", True)
+    assert usable(one) == usable(other) == {1, 2}
+    assert other.ejection_of(0) == record
+    assert other.learn(0, record, 2001) == []
+    for standing in (one, other):
+        (change,) = standing.refresh(record.until_us)
+        assert (change.kind, change.is_learned) == ("returned", standing is other)
+        standing.failed(0, record.until_us)
+    assert other.ejection_of(0) == one.ejection_of(0)
+
+
+def test_what_is_over_is_not_learned() -> None:
+    """Nor what checks have ended here, nor one target more than may be ejected."""
+    standing = standing_of(3, share=40)
+    assert standing.learn(0, EjectionRecord(1000, 1), 1000) == []
+    assert standing.learn(0, EjectionRecord(2000, 1), 1000) != []
+    standing.checked(0, 1100, is_healthy=False)
+    standing.checked(0, 1200, is_healthy=True)
+    assert usable(standing) == {0, 1, 2}
+    assert standing.learn(0, EjectionRecord(2000, 1), 1300) == []
+    assert standing.learn(0, EjectionRecord(2001, 2), 1300) != []
+    assert standing.learn(1, EjectionRecord(3000, 1), 1300) == []
+    assert standing.ejection_of(1) is None
