@@ -60,6 +60,8 @@ class Sharing(NamedTuple):
 
 
 ALONE: Final = Sharing()
+SHARED: Final = Sharing(is_on=hasattr(socket, "SO_REUSEPORT"))
+"""For whatever has an address that its successor is to have as well, while both serve."""
 
 
 def _runs(pid: int) -> bool:

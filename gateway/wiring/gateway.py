@@ -20,7 +20,7 @@ from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
-from gateway.net.binding import ALONE, BindError, Sharing
+from gateway.net.binding import SHARED, BindError, Sharing
 from gateway.net.handover import HasNumber
 from gateway.net.start_errors import cannot_change_workers, cannot_listen, cannot_log
 from gateway.net.tls.renewal import Renewal
@@ -85,7 +85,7 @@ class Gateway:
         self,
         config: GatewayConfig,
         resources: WorkerResources | None = None,
-        sharing: Sharing = ALONE,
+        sharing: Sharing = SHARED,
     ) -> None:
         require_strict_parser()
         self._resources = resources

@@ -19,7 +19,7 @@ from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.upstreams import part_of
 from gateway.limits.key_overrides import KeyOverrides
-from gateway.net.binding import Sharing
+from gateway.net.binding import SHARED, Sharing
 from gateway.observe.logs import AccessLog
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.admission import ClientBounds, affordable
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 MAX_ANSWER_HEAD = 128 * 1024
 """Maximum size of the header fields of a response, in bytes."""
-SHARED = Sharing(is_on=True)
-"""A reload may put another listener for clients of other systems in the place of one."""
 LOOK_S = 0.25
 """How often a decider that is no longer used is checked for requests that it still serves."""
 

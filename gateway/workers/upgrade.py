@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket as socket_module
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
@@ -22,7 +21,7 @@ from gateway.base.clock import US
 from gateway.base.errors import GatewayError, StartError
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
-from gateway.net.binding import Sharing, places_of
+from gateway.net.binding import SHARED, Sharing, places_of
 from gateway.net.handover import Handover, HasNumber, Unwanted
 from gateway.net.inherited import UPGRADE, VARIABLES, Announcement, announcement
 from gateway.net.service_manager import NOTIFY_SOCKET, ServiceManager
@@ -137,11 +136,7 @@ class Succession:
     def sharing(self) -> Sharing:
         """Return how the listeners of this process share addresses with those of others."""
         # Otherwise a library that binds by itself could not have its address beside this process.
-        return Sharing(
-            is_on=hasattr(socket_module, "SO_REUSEPORT"),
-            predecessors=self.predecessors,
-            handover=self.handover,
-        )
+        return SHARED._replace(predecessors=self.predecessors, handover=self.handover)
 
     def serving(self) -> None:
         """Report that this process serves: to its predecessor, or else to the service manager."""
