@@ -11,8 +11,8 @@ from typing import Final
 from gateway.board.bell import Bell
 from gateway.board.table import WORDS, BoardTable, Spot, spot_of
 
-SEATS_EACH: Final = 2
-"""Seats for each worker: one that was replaced keeps its own until it has ended."""
+SEATS_EACH: Final = 4
+"""Seats for each worker: those that were replaced keep their own until they have ended."""
 WORD_BYTES: Final = 8
 IN_USE: Final = 0
 """The cell that is not 0 while a process has the seat."""

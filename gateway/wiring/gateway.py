@@ -34,7 +34,7 @@ from gateway.systems.listeners import make_frontends
 from gateway.wiring.admin import start_admin
 from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, ClientListeners
 from gateway.wiring.frontends import FrontendChange, change_frontends
-from gateway.wiring.limiter import load_stores
+from gateway.wiring.limiter import load_stores, store_unavailable
 from gateway.wiring.running import ProcessParts, RunningConfig, missing_files
 from gateway.wiring.worker_resources import WorkerResources
 
@@ -44,6 +44,8 @@ LOG_DELAY_S = 0.05
 """How long lines of requests are collected before they are written: one system call for many."""
 STORE_S = 0.25
 """How long a start waits for its store; an unavailable store does not prevent a start."""
+NEW_STORE_S = 2.0
+"""How long a reload waits for another store: less than workers have for the whole reload."""
 
 
 class Prepared(NamedTuple):
@@ -292,7 +294,7 @@ class Gateway:
             if config.admin != present.config.admin:
                 admin = await self._start_admin(config)
             await running.start()
-            await becomes(lambda: running.decider.is_ready, STORE_S)
+            await self._await_store(running)
             if self._around.has_frontends:
                 context = running.frontend_context()
                 change = change_frontends(context, present.config, self._frontends)
@@ -344,6 +346,19 @@ class Gateway:
         """Undo what was prepared; the present configuration stays in use."""
         running, listeners, frontends, admin, output = prepared
         await self._undo(running, listeners, frontends.new, admin, output)
+
+    async def _await_store(self, running: RunningConfig) -> None:
+        """Wait for the store of another configuration.
+
+        Raises:
+            StartError: it is not available. The present one is, and is not given up for that.
+        """
+        is_needed = self._running.decider.is_ready
+        is_ready = await becomes(
+            lambda: running.decider.is_ready, NEW_STORE_S if is_needed else STORE_S
+        )
+        if is_needed and not is_ready:
+            raise store_unavailable(running.config)
 
     async def _undo(
         self,

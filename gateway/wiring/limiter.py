@@ -10,6 +10,7 @@ from gateway.board.board import Seat
 from gateway.config.checking.throttlex_checks import tables_url
 from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.values.redaction import redact
 from gateway.config.values.store_url import capabilities_of
 from gateway.limiter.decider import Decider
 from gateway.limits.consistency_mode import Terms
@@ -98,6 +99,16 @@ def cannot_use_store(path: str, error: ConfigError) -> StartError:
     """Return the error for a store that cannot be used, whose URL is at a key."""
     problem = error.problems[0]
     return StartError(problem.path or path, problem.message, problem.hint)
+
+
+def store_unavailable(config: GatewayConfig) -> StartError:
+    """Return the error for a reload whose store does not respond, while the present one does."""
+    message = f"{redact(config.store.url)} is not available"
+    hint = (
+        "check that it runs, and its address and credentials; a restart uses it nevertheless, "
+        "with on_store_error until it is available"
+    )
+    return StartError("store.url", message, hint)
 
 
 def parts_of(store: Store) -> tuple[Store, ...]:

@@ -154,8 +154,9 @@ class _Supervisor:
                 if self._is_starting:
                     message = f"{name} cannot be started: {error.strerror or error}"
                     raise GatewayError(message) from error
-                # No memory, processes or files available at the moment: try again later.
+                # No memory, processes, files or seats available at the moment: try again later.
                 self._restarts.later(name, now_us)
+                self._log(logging.WARNING, f"{name} cannot be started yet: {error.strerror}")
                 if name in self._children:
                     self._children[name].kill()
 
@@ -219,10 +220,7 @@ class _Supervisor:
     # Managing them.
 
     def _wait(self) -> bool:
-        """Wait for an event or the next due time; return whether this process is late.
-
-        If it is, it does not judge its children.
-        """
+        """Wait for an event or a due time; return whether this is too late to judge children."""
         known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
         moments = [us for us in (*known, self._upgrade.next_us()) if us is not None]
         if self._ends_us is None:

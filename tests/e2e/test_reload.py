@@ -342,15 +342,23 @@ def test_nobody_answers() -> None:
 def test_the_request_answers_with_what_came_of_it(configure: Configure) -> None:
     """200 and 422, as JSON; passwords appear nowhere."""
     one = configure(_text("one"))
-    one.write(_text("two") + "store: 'redis://u:hunter2hunter@127.0.0.1:1/0'\n")
+    one.write(_text("two"))
     answer = one.post()
     assert (answer.status_code, answer.json()["applied"]) == (200, True)
     assert answer.json()["changes"]
+    one.write(_text("two") + "store: 'redis://u:hunter2hunter@127.0.0.1:1/0'\n")
+    unavailable = one.post()
+    assert (unavailable.status_code, unavailable.json()["applied"]) == (422, False)
+    (problem,) = unavailable.json()["problems"]
+    assert problem["key"] == "store.url"
+    assert problem["message"] == "redis://***@127.0.0.1:1/0 is not available"
     one.write(BAD + "store: 'reddis://u:hunter3hunter@127.0.0.1:1/0'\n")
     failed = one.post()
     assert (failed.status_code, failed.json()["applied"]) == (422, False)
     assert [each["line"] for each in failed.json()["problems"]] == [5, 6]
-    seen = answer.text + failed.text + one.gateway.server.stdout + str(one.config())
+    seen = (
+        answer.text + unavailable.text + failed.text + one.gateway.server.stdout + str(one.config())
+    )
     assert "hunter" not in seen
 
 

@@ -255,6 +255,10 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
         yield Finding(("store", "migrate", "to"), message, "use a store that gateways share")
     for name, upstream in config.upstreams.items():
         yield from _tls_warnings(name, upstream)
+    server = config.server
+    if server.workers == 1 and server.watchdog and "watchdog" in server.model_fields_set:
+        message = "watchdog has no effect with one worker: no other process can restart it"
+        yield Finding(("server", "watchdog"), message, "set server.workers to 2 or more")
     for index, network in enumerate(config.trusted_proxies):
         if network.prefixlen == 0:
             message = "every peer is trusted: clients can choose the address they are counted by"

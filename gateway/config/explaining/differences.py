@@ -351,18 +351,22 @@ def _listening(config: GatewayConfig) -> dict[str, tuple[Model, str]]:
 
 
 def _store(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
-    yield from _options("store", old.store, new.store)
-    before, after = old.store, new.store
-    if before.deadline == after.deadline and 1 not in (old.server.workers, new.server.workers):
-        # Workers wait longer for their own limiter, unless the deadline is written out.
-        waits = (before.deadline_of_workers, after.deadline_of_workers)
-        for one in changed(StoreConfig, "deadline", *waits, "store.deadline"):
-            yield f"{one} for workers."
+    yield from _options("store", old.store, new.store, frozenset({"deadline"}))
+    has_workers = 1 not in (old.server.workers, new.server.workers)
+    before, after = (_deadline_us(each.store, has_workers=has_workers) for each in (old, new))
+    for one in changed(StoreConfig, "deadline", before, after, "store.deadline"):
+        yield f"{one}."
     yield from _section("domain", old, new)
     if old.domain != new.domain:
         yield "Counts begin anew: each domain has its own."
     elif not _keeps_counts(old.store, new.store):
         yield "Counts begin anew, unless they are in the new store already."
+
+
+def _deadline_us(store: StoreConfig, *, has_workers: bool) -> int:
+    """Return the deadline in force: workers wait longer for the limiter of their own gateway."""
+    is_own = has_workers and store.url.startswith("memory:")
+    return store.deadline_of_workers if is_own else store.deadline
 
 
 def _keeps_counts(old: StoreConfig, new: StoreConfig) -> bool:

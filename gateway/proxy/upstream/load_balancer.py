@@ -130,7 +130,7 @@ class LoadBalancer:
         self._ejecting = numbers(config.eject.statuses if config.eject and ejects else ())
         self._breaking = numbers(config.breaker.statuses if config.breaker else ())
         self._seat = seat
-        self._breaker = _breaker(config.breaker, name, seat) if config.breaker else None
+        self._breaker = _breaker(config.breaker, name, seat, clock()) if config.breaker else None
         self._judges = ejects or self._breaker is not None
         if predecessor is not None:
             self._take_over(predecessor)
@@ -379,7 +379,7 @@ def _ejection(config: EjectConfig) -> Ejection:
     )
 
 
-def _breaker(config: BreakerConfig, name: str, seat: Seat | None) -> WindowBreaker:
+def _breaker(config: BreakerConfig, name: str, seat: Seat | None, now_us: int) -> WindowBreaker:
     share = parts(config.failures)
     if seat is None:
         return WindowBreaker(
@@ -399,4 +399,5 @@ def _breaker(config: BreakerConfig, name: str, seat: Seat | None) -> WindowBreak
         trials=config.trials,
         seat=seat,
         name=f"breaker {name} {config!r}",
+        now_us=now_us,
     )

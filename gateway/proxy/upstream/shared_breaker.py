@@ -26,6 +26,8 @@ class SharedBreaker(WindowBreaker):
         parts, whole, min_requests, window_us, open_us, trials: as there.
         seat: the place of this worker at the board.
         name: of the breaker there; one with other numbers has another name.
+        now_us: the current time. An open breaker whose time is over by then is taken for a closed
+            one: a reload may have ended it long ago.
     """
 
     __slots__ = ("_seat", "_spot")
@@ -41,6 +43,7 @@ class SharedBreaker(WindowBreaker):
         trials: int,
         seat: Seat,
         name: str,
+        now_us: int,
     ) -> None:
         super().__init__(
             parts,
@@ -53,6 +56,8 @@ class SharedBreaker(WindowBreaker):
         self._seat = seat
         self._spot = seat.spot(name)
         self.learn()
+        if self.changed_us + open_us <= now_us and self.state is BreakerState.OPEN:
+            self._take_over(BreakerState.CLOSED, self.changed_us)
 
     def admit(self, now_us: int) -> int:
         """Return the ticket of a request; only one worker has tickets for trials."""

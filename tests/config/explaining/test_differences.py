@@ -195,8 +195,14 @@ def test_workers_wait_longer_for_their_limiter_unless_told() -> None:
         "routes:\n  /a: {{ respond: ok }}\n"
     )
     assert told(text.format(""), text.format(", deadline: 20ms")) == [
-        "store.deadline: 1s becomes 20ms for workers."
+        "store.deadline: 1s becomes 20ms."
     ]
+    assert told(text.format(", deadline: 50ms"), text.format("")) == [
+        "store.deadline: 50ms becomes 1s."
+    ]
+    assert told(text.format(", deadline: 1s"), text.format("")) == []
+    redis = text.replace("memory://", "redis://redis")
+    assert told(redis.format(""), redis.format(", deadline: 20ms")) == []
 
 
 @pytest.mark.parametrize("value", ["1", "auto", "16"])

@@ -21,7 +21,7 @@ START_US = 1000 * US
 TRIALS = 2
 
 
-def _breaker(seat: Seat) -> SharedBreaker:
+def _breaker(seat: Seat, now_us: int = START_US) -> SharedBreaker:
     return SharedBreaker(
         *(1, 2),
         min_requests=2,
@@ -30,6 +30,7 @@ def _breaker(seat: Seat) -> SharedBreaker:
         trials=TRIALS,
         seat=seat,
         name="pay",
+        now_us=now_us,
     )
 
 
@@ -57,6 +58,19 @@ def test_one_opens_all(board: Board) -> None:
     assert second.retry_after_us(START_US + US) == OPEN_US - US
     third = _breaker(seats[2])
     assert third.admit(START_US + 1) == NO_TICKET
+
+
+def test_what_is_over_opens_no_new_one(board: Board) -> None:
+    """A breaker that a reload ended while it was open says nothing about one that comes later."""
+    seats = [board.seat(board.take()) for _ in range(3)]
+    first, second = (_breaker(seat) for seat in seats[:2])
+    _fail(first, START_US)
+    second.learn()
+    anew = _breaker(seats[2], START_US + OPEN_US)
+    assert anew.state is BreakerState.CLOSED
+    assert not anew.learn()
+    assert anew.admit(START_US + OPEN_US) != NO_TICKET
+    assert _breaker(seats[2], START_US + OPEN_US - 1).state is BreakerState.OPEN
 
 
 def test_one_worker_tries(board: Board) -> None:
