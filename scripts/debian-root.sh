@@ -143,6 +143,9 @@ furnish() {
     for name in 0:stdin 1:stdout 2:stderr; do
         ln -s "/proc/self/fd/${name%:*}" "$root/dev/${name#*:}"
     done
+    # Debian's installer makes it; not every release's minimum has it.
+    [[ -e $root/etc/hosts ]] || printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n' \
+        >"$root/etc/hosts"
     mkdir -p "$root/root/sluice"
     git -c safe.directory="$PWD" archive HEAD | tar -x -C "$root/root/sluice"
 }

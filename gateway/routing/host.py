@@ -21,7 +21,7 @@ _MAX_PORT: Final = 65535
 _split: Final = re.compile(
     # Underscores are not valid in host names on the internet, but occur in service names of
     # container networks.
-    r"(?:(?P<name>[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*+)\.?|\[(?P<v6>[0-9A-Fa-f:.]+)\])"
+    r"(?:(?P<name>[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*)\.?|\[(?P<v6>[0-9A-Fa-f:.]+)\])"
     r"(?::(?P<port>[0-9]{0,5}))?"
 ).fullmatch
 

@@ -32,7 +32,7 @@ _PCHAR: Final = r"A-Za-z0-9_~!$&'()*+,=:@"
 further.
 """
 
-is_plain: Final = re.compile(rf"(?=/)(?:/[{_PCHAR}-][{_PCHAR}.-]*+)*+/?").fullmatch
+is_plain: Final = re.compile(rf"(?=/)(?:/[{_PCHAR}-][{_PCHAR}.-]*+)*/?").fullmatch
 
 _NOT_ENCODED: Final = "The path holds a character that must be percent-encoded"
 _DELIMITER: Final = "The path holds a delimiter that must be percent-encoded"

@@ -14,9 +14,11 @@ from typing import Final
 MAX_FIELDS: Final = 1000
 """Most fields in one head or one trailer section; applications send a tenth of it."""
 
-_STATUS_LINE: Final = rb"HTTP/1\.[01] [1-5][0-9]{2}(?: [\t\x20-\x7e\x80-\xff]*+)?+"
+# Only characters are repeated possessively: before Python 3.11.5, a group that is repeated so keeps
+# what its last, failed attempt has consumed.
+_STATUS_LINE: Final = rb"HTTP/1\.[01] [1-5][0-9]{2}(?: [\t\x20-\x7e\x80-\xff]*+)?"
 _FIELD: Final = rb"\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+"
-_FIELDS: Final = rb"(?:%b){0,%d}+" % (_FIELD, MAX_FIELDS)
+_FIELDS: Final = rb"(?:%b){0,%d}" % (_FIELD, MAX_FIELDS)
 _BEGINNING: Final = b"HTTP/1."
 
 is_head: Final = re.compile(_STATUS_LINE + _FIELDS).fullmatch
@@ -26,18 +28,19 @@ are_fields: Final = re.compile(_FIELDS).fullmatch
 """Match fields, each after a line end."""
 
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_QUOTED: Final = rb'"(?:[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'
+_PLAIN: Final = rb"[\t \x21\x23-\x5b\x5d-\x7e\x80-\xff]*+"
+_QUOTED: Final = rb'"%b(?:\\[\t\x20-\x7e\x80-\xff]%b)*"' % (_PLAIN, _PLAIN)
 _CHUNK_SIZE: Final = rb"([0-9A-Fa-f]{1,16})"
 """64 bits are enough."""
 
 chunk_line: Final = re.compile(
     _CHUNK_SIZE
-    + rb"(?:[\t ]*+;[\t ]*+%b(?:[\t ]*+=[\t ]*+(?:%b|%b))?+)*+\r\n" % (_TOKEN, _TOKEN, _QUOTED)
+    + rb"(?:[\t ]*+;[\t ]*+%b(?:[\t ]*+=[\t ]*+(?:%b|%b))?)*\r\n" % (_TOKEN, _TOKEN, _QUOTED)
 ).match
 """The size of a chunk and its extensions (RFC 9112, section 7.1.1)."""
 
 request_chunk_line: Final = re.compile(
-    _CHUNK_SIZE + rb"(?:;%b(?:=(?:%b|%b))?+)*+\r\n" % (_TOKEN, _TOKEN, _QUOTED)
+    _CHUNK_SIZE + rb"(?:;%b(?:=(?:%b|%b))?)*\r\n" % (_TOKEN, _TOKEN, _QUOTED)
 ).match
 """The same without the whitespace that only recipients must accept: no client sends it, and servers
 interpret it differently."""
