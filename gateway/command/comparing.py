@@ -35,7 +35,6 @@ def diff(options: argparse.Namespace) -> int:
     """
     from gateway.config.checking.load import Loaded, load
     from gateway.config.explaining.differences import differences
-    from gateway.config.values.redaction import Secrets
     from gateway.wiring.certificates import inspection
 
     loaded: list[Loaded] = []
@@ -50,10 +49,7 @@ def diff(options: argparse.Namespace) -> int:
         return EXIT_USAGE
     old, new = loaded
     found = differences(old.config, new.config)
-    # Together: a secret of one may be a part of a secret of the other.
-    hidden = Secrets()
-    for one in loaded:
-        hidden.update(one.secrets)
+    hidden = old.secrets | new.secrets
     for sentence in found:
         print(hidden.hide(sentence))
     if not found:

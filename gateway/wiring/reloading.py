@@ -223,9 +223,7 @@ def applied(old: GatewayConfig, secrets: Secrets, loaded: Checked) -> ReloadOutc
         secrets: those in it.
         loaded: the configuration that takes its place.
     """
-    hidden = Secrets()
-    hidden.update(secrets)
-    hidden.update(loaded.secrets)
+    hidden = secrets | loaded.secrets
     changes = tuple(map(hidden.hide, differences(old, loaded.config)))
     return ReloadOutcome(True, loaded.warnings, changes)
 

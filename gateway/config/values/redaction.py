@@ -141,6 +141,12 @@ class Secrets:
         """Add all secrets of others."""
         self._texts |= others._texts
 
+    def __or__(self, others: Secrets) -> Secrets:
+        """Return all secrets of both; hide them together: one may be a part of another."""
+        both = Secrets()
+        both._texts = self._texts | others._texts
+        return both
+
     def hide(self, text: str) -> str:
         """Return the text with every secret removed."""
         for secret in sorted(self._texts, key=len, reverse=True):

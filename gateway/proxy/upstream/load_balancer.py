@@ -38,6 +38,7 @@ from gateway.observe.metrics import UpstreamMetrics
 from gateway.proxy.upstream.balancing import (
     NO_TICKET,
     Balancer,
+    BreakerNumbers,
     Candidate,
     Change,
     CheckCounter,
@@ -380,24 +381,14 @@ def _ejection(config: EjectConfig) -> Ejection:
 
 
 def _breaker(config: BreakerConfig, name: str, seat: Seat | None, now_us: int) -> WindowBreaker:
-    share = parts(config.failures)
-    if seat is None:
-        return WindowBreaker(
-            share,
-            PARTS_PER_WHOLE,
-            min_requests=config.min_requests,
-            window_us=config.window,
-            open_us=config.open,
-            trials=config.trials,
-        )
-    return SharedBreaker(
-        share,
+    numbers = BreakerNumbers(
+        parts(config.failures),
         PARTS_PER_WHOLE,
-        min_requests=config.min_requests,
-        window_us=config.window,
-        open_us=config.open,
-        trials=config.trials,
-        seat=seat,
-        name=f"breaker {name} {config!r}",
-        now_us=now_us,
+        config.min_requests,
+        config.window,
+        config.open,
+        config.trials,
     )
+    if seat is None:
+        return WindowBreaker(numbers)
+    return SharedBreaker(numbers, seat, f"breaker {name} {config!r}", now_us)

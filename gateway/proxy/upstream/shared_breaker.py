@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.base.breaker import BreakerState
 from gateway.board.board import Seat
-from gateway.proxy.upstream.balancing import NO_TICKET, WindowBreaker
+from gateway.proxy.upstream.balancing import NO_TICKET, BreakerNumbers, WindowBreaker
 
 STATES: Final = (BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN)
 """In the order of their numbers on the board."""
@@ -23,7 +23,7 @@ class SharedBreaker(WindowBreaker):
     """A `WindowBreaker` that takes over what other workers know.
 
     Args:
-        parts, whole, min_requests, window_us, open_us, trials: as there.
+        numbers: as there.
         seat: the place of this worker at the board.
         name: of the breaker there; one with other numbers has another name.
         now_us: the current time. An open breaker whose time is over by then is taken for a closed
@@ -32,31 +32,12 @@ class SharedBreaker(WindowBreaker):
 
     __slots__ = ("_seat", "_spot")
 
-    def __init__(
-        self,
-        parts: int,
-        whole: int,
-        *,
-        min_requests: int,
-        window_us: int,
-        open_us: int,
-        trials: int,
-        seat: Seat,
-        name: str,
-        now_us: int,
-    ) -> None:
-        super().__init__(
-            parts,
-            whole,
-            min_requests=min_requests,
-            window_us=window_us,
-            open_us=open_us,
-            trials=trials,
-        )
+    def __init__(self, numbers: BreakerNumbers, seat: Seat, name: str, now_us: int) -> None:
+        super().__init__(numbers)
         self._seat = seat
         self._spot = seat.spot(name)
         self.learn()
-        if self.changed_us + open_us <= now_us and self.state is BreakerState.OPEN:
+        if self.changed_us + numbers.open_us <= now_us and self.state is BreakerState.OPEN:
             self._take_over(BreakerState.CLOSED, self.changed_us)
 
     def admit(self, now_us: int) -> int:

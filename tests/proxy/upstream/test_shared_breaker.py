@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.base.breaker import BreakerState
 from gateway.board.board import Board, Seat
-from gateway.proxy.upstream.balancing import NO_TICKET
+from gateway.proxy.upstream.balancing import NO_TICKET, BreakerNumbers
 from gateway.proxy.upstream.shared_breaker import SharedBreaker
 
 US = 1_000_000
@@ -22,16 +22,8 @@ TRIALS = 2
 
 
 def _breaker(seat: Seat, now_us: int = START_US) -> SharedBreaker:
-    return SharedBreaker(
-        *(1, 2),
-        min_requests=2,
-        window_us=10 * US,
-        open_us=OPEN_US,
-        trials=TRIALS,
-        seat=seat,
-        name="pay",
-        now_us=now_us,
-    )
+    numbers = BreakerNumbers(1, 2, 2, 10 * US, OPEN_US, TRIALS)
+    return SharedBreaker(numbers, seat, "pay", now_us)
 
 
 def _fail(breaker: SharedBreaker, now_us: int) -> None:

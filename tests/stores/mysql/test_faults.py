@@ -190,12 +190,17 @@ async def test_a_cancelled_call_leaves_no_lock_behind(server: MariaDB, store: My
 
 def waits_for_lock(server: MariaDB) -> bool:
     """Whether some transaction waits for a lock."""
-    return server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")[0][1] != "0"
+    return _status(server, "Innodb_row_lock_current_waits") > 0
 
 
 def lock_waits(server: MariaDB) -> int:
     """How many waits for locks have begun since the start of the server."""
-    return int(server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'")[0][1])
+    return _status(server, "Innodb_row_lock_waits")
+
+
+def _status(server: MariaDB, name: str) -> int:
+    ((_, value),) = server.sql(f"SHOW GLOBAL STATUS LIKE '{name}'")
+    return int(value)
 
 
 async def test_a_row_that_is_locked_for_long(server: MariaDB, store: MySQLStore) -> None:

@@ -9,7 +9,7 @@ whole microseconds of a monotonic clock, and so is randomness.
 
 from __future__ import annotations
 
-from gateway.proxy.upstream.balancing.breaker import NO_TICKET, WindowBreaker
+from gateway.proxy.upstream.balancing.breaker import NO_TICKET, BreakerNumbers, WindowBreaker
 from gateway.proxy.upstream.balancing.candidate import SCALE, Balancer, Candidate
 from gateway.proxy.upstream.balancing.checks import CheckCounter
 from gateway.proxy.upstream.balancing.consistent_hash import ConsistentHash
@@ -23,6 +23,7 @@ __all__ = [
     "NO_TICKET",
     "SCALE",
     "Balancer",
+    "BreakerNumbers",
     "Candidate",
     "Change",
     "CheckCounter",

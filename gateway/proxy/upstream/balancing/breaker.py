@@ -17,7 +17,7 @@ one state: a request sent before the breaker opened does not count in the trials
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.base.breaker import BreakerState
 
@@ -26,16 +26,31 @@ PIECES: Final = 10
 """The window advances by this part of its length."""
 
 
-class WindowBreaker:
-    """Decides whether requests may be sent to an upstream.
+class BreakerNumbers(NamedTuple):
+    """When a breaker opens, and for how long.
 
-    Args:
+    Attributes:
         parts: the share of failures that opens it, in parts of `whole`.
         whole: what `parts` is a part of.
         min_requests: how many requests the window must hold before it opens.
         window_us: length of the window, in microseconds.
         open_us: how long it stays open, in microseconds.
         trials: requests that are admitted afterwards, and must all succeed.
+    """
+
+    parts: int
+    whole: int
+    min_requests: int
+    window_us: int
+    open_us: int
+    trials: int
+
+
+class WindowBreaker:
+    """Decides whether requests may be sent to an upstream.
+
+    Args:
+        numbers: when it opens, and for how long.
 
     Attributes:
         state: as of the last method call: time alone does not change it.
@@ -60,22 +75,13 @@ class WindowBreaker:
         "state",
     )
 
-    def __init__(
-        self,
-        parts: int,
-        whole: int,
-        *,
-        min_requests: int,
-        window_us: int,
-        open_us: int,
-        trials: int,
-    ) -> None:
-        self._parts = parts
-        self._whole = whole
-        self._min_requests = min_requests
-        self._piece_us = max(1, window_us // PIECES)
-        self._open_us = open_us
-        self._trials = trials
+    def __init__(self, numbers: BreakerNumbers) -> None:
+        self._parts = numbers.parts
+        self._whole = numbers.whole
+        self._min_requests = numbers.min_requests
+        self._piece_us = max(1, numbers.window_us // PIECES)
+        self._open_us = numbers.open_us
+        self._trials = numbers.trials
         self._pieces: deque[list[int]] = deque()
         self._requests = 0
         self._failures = 0

@@ -7,16 +7,14 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.upstream.balancing import NO_TICKET, WindowBreaker
+from gateway.proxy.upstream.balancing import NO_TICKET, BreakerNumbers, WindowBreaker
 
 S: Final = 1_000_000
 
 
 def breaker_of(percent: int = 50, min_requests: int = 4, trials: int = 2) -> WindowBreaker:
     """A window of 10 s, and 5 s open."""
-    return WindowBreaker(
-        percent, 100, min_requests=min_requests, window_us=10 * S, open_us=5 * S, trials=trials
-    )
+    return WindowBreaker(BreakerNumbers(percent, 100, min_requests, 10 * S, 5 * S, trials))
 
 
 def ask(breaker: WindowBreaker, now: int, *outcomes: bool) -> None:
