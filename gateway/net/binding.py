@@ -258,7 +258,11 @@ def bound_file(
     except OSError:
         one.close()
         raise
-    return one, file if handover is None else file._replace(is_ours=handover.owns_new)
+    if handover is None:
+        return one, file
+    if is_predecessors:
+        handover.moved(one, address.path)
+    return one, file._replace(is_ours=handover.owns_new)
 
 
 def _inherited_file(

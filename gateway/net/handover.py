@@ -99,7 +99,7 @@ def _opened(announced: Announced) -> InheritedSocket | None:
     one.setblocking(False)
     address = one.getsockname()
     if one.family == socket.AF_UNIX:
-        _, address = unix_place(address)
+        _, address = unix_place(announced.path or address)
     has_both = (
         one.family == socket.AF_INET6
         and address[0] == "::"
@@ -131,6 +131,9 @@ class Handover:
             _identity(one.socket): one.announced.name
             for one in self._left
             if not one.announced.is_ours
+        }
+        self._paths = {
+            _identity(one.socket): one.announced.path for one in self._left if one.announced.path
         }
         self._is_pending = has_predecessor
         self._is_done = False
@@ -191,6 +194,10 @@ class Handover:
         """Return whether a service manager has opened a socket, and looks after its file."""
         return _identity(one) in self._foreign
 
+    def moved(self, one: HasNumber, path: str) -> None:
+        """Note that a socket's file was renamed: the kernel keeps the name that it was bound to."""
+        self._paths[_identity(one)] = path
+
     def drop_unwanted(self, wanted: Collection[AnyPlace]) -> Unwanted:
         """Close the sockets of gateways that no listener will take; return all unwanted ones.
 
@@ -219,7 +226,8 @@ class Handover:
             if number >= 0:
                 identity = _identity(one)
                 name = self._foreign.get(identity)
-                found.setdefault(identity, Announced(number, name or "", name is None))
+                path = self._paths.get(identity, "")
+                found.setdefault(identity, Announced(number, name or "", name is None, path))
         return list(found.values())
 
     def close(self) -> None:

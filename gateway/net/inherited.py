@@ -35,11 +35,13 @@ class Announced(NamedTuple):
         number: its number.
         name: the name that the service manager gives it; may be empty.
         is_ours: whether a gateway has opened it, and not a service manager.
+        path: where the file of a Unix socket is now; empty if the socket itself knows that.
     """
 
     number: int
     name: str
     is_ours: bool = False
+    path: str = ""
 
 
 class Announcement(NamedTuple):

@@ -6,6 +6,7 @@ import queue
 import select
 import signal
 import socket
+import stat
 import subprocess
 import threading
 from contextlib import ExitStack
@@ -287,6 +288,32 @@ def test_what_a_reload_has_opened_is_handed_over(
             assert local.failures == []
             assert path.stat().st_ino == inode
     assert not path.exists()
+
+
+@pytest.mark.parametrize("workers", [(1, 1, 1), (2, 2, 2), (1, 2, 1)], ids=str)
+def test_a_unix_socket_that_a_reload_has_bound_anew_is_handed_over(
+    start_gateway: StartGateway, tmp_path: Path, workers: tuple[int, ...]
+) -> None:
+    """With another `mode`: all upgrades after it keep the file, and the last gateway removes it."""
+    path = tmp_path / "s.sock"
+    with RecordingUpstream() as upstream:
+        config = CONFIG.format(workers=workers[0], url=upstream.url)
+        with upgradable(start_gateway, config, tmp_path) as running:
+            running.change("listen: [", f"listen: [{{ address: 'unix:{path}', mode: 0600 }}, ")
+            running.reload()
+            running.change("mode: 0600", "mode: 0660")
+            running.reload()
+            assert stat.S_IMODE(path.stat().st_mode) == 0o660
+            inode = path.stat().st_ino
+            with Load(lambda: UnixClient(str(path))) as load:
+                for before, after in pairwise(workers):
+                    running.change(f"workers: {before}", f"workers: {after}")
+                    load.wait_for_more()
+                    running.wait_for_end(running.upgrade())
+                    load.wait_for_more()
+                    assert path.stat().st_ino == inode
+            assert load.failures == []
+        assert list(tmp_path.glob("s.sock*")) == []
 
 
 def test_a_successor_that_says_nothing_is_ended() -> None:
