@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from gateway.base.clock import US, monotonic_us
 from gateway.base.errors import GatewayError
 from gateway.workers import orders
+from gateway.workers.orphans import end_with_parent
 from gateway.workers.start_signals import signals_blocked
 from gateway.workers.watchdog import Sample, Watchdog
 
@@ -24,6 +25,8 @@ HANDLED: Final = (
 )
 """Signals that the supervisor handles; its children ignore them, or handle them themselves."""
 EXIT_FAILED: Final = 1
+KILL_ORPHAN_S: Final = orders.ORPHAN_S + 1.0
+"""After how long a child that its supervisor has left is killed if it does not end by itself."""
 LIMITER: Final = "limiter"
 """The name of the process that keeps the counts."""
 
@@ -165,6 +168,7 @@ def start_child(
         limit_us: how long it may send no beat; None for no limit.
     """
     ours, theirs = socketpair()
+    parent = os.getpid()
     # The child must not run the handlers of the supervisor.
     with signals_blocked(HANDLED):
         pid = os.fork()
@@ -172,16 +176,17 @@ def start_child(
             for sibling in siblings:
                 sibling.channel.close()
             ours.close()
-            _run_child(theirs, run)
+            _run_child(parent, theirs, run)
     theirs.close()
     ours.setblocking(False)
     return Child(name, pid, ours, limit_us)
 
 
-def _run_child(channel: socket, run: Callable[[socket], int]) -> NoReturn:
+def _run_child(parent: int, channel: socket, run: Callable[[socket], int]) -> NoReturn:
     """Run the function, and never return."""
     code = EXIT_FAILED
     try:
+        end_with_parent(parent, KILL_ORPHAN_S)
         signal.set_wakeup_fd(-1)
         for number in HANDLED:
             signal.signal(number, signal.SIG_IGN)

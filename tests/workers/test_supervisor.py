@@ -26,6 +26,7 @@ from tests.e2e.signs import log_lines
 from tests.processes import Gateway, ServerProcess, free_port
 from tests.workers.family import (
     children,
+    frozen,
     is_there,
     limiter_of,
     server_of,
@@ -145,6 +146,22 @@ def test_nothing_outlives_the_supervisor(start_gateway: StartGateway, *, is_busy
                 lambda: not any(is_there(pid) for pid in family), "a child outlives its supervisor"
             )
             upstream.may_answer.set()
+
+
+def test_processes_that_are_stopped_do_not_outlive_the_supervisor(
+    start_gateway: StartGateway,
+) -> None:
+    """Neither a worker nor the limiter: its port is free for the next gateway."""
+    with RecordingUpstream() as upstream:
+        gateway = start_gateway(CONFIG.format(url=upstream.url, more=", watchdog: off"))
+        family = children(gateway.server.pid)
+        with frozen(*family[:2]):
+            gateway.server.signal(signal.SIGKILL)
+            gateway.server.process.wait()
+            wait_until(
+                lambda: not any(is_there(pid) for pid in family), "a child outlives its supervisor"
+            )
+        socket.create_server(("127.0.0.1", gateway.port)).close()
 
 
 def test_a_worker_that_is_told_to_end_does_so_in_peace(start_gateway: StartGateway) -> None:

@@ -150,6 +150,36 @@ SPINS = """
 """
 
 
+LEFT = """
+    import os, signal
+    from gateway.workers.child import start_child
+
+    def spin(channel):
+        channel.send(b"\\n")
+        while True:
+            pass
+
+    child = start_child("spins", [], spin, None)
+    print(child.pid, flush=True)
+    child.channel.setblocking(True)
+    child.channel.recv(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_spins_does_not_outlive_the_supervisor() -> None:
+    """Nobody watches it any more, and it reads nothing: the system ends it."""
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LEFT)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    left = int(run.stdout)
+    wait_until(lambda: not is_there(left), "it is still there")
+
+
 def test_a_real_process_that_spins_is_killed() -> None:
     """The state of the system's process is read correctly."""
     run = subprocess.run(
