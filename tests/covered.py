@@ -103,5 +103,6 @@ COVERED: Final[Mapping[str, str]] = {
     "wiring/test_gateway.py": "wiring.admin net.start_errors wiring.limiter",
     "wiring/test_reload.py": "wiring.client_listeners wiring.running",
     "workers/test_admin.py": "workers.reports",
+    "workers/test_reader.py": "base.threads wiring.reading",
     "workers/test_supervisor.py": "workers.*",
 }

@@ -35,6 +35,7 @@ from gateway.wiring.admin import start_admin
 from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, ClientListeners
 from gateway.wiring.frontends import FrontendChange, change_frontends
 from gateway.wiring.limiter import load_stores, store_unavailable
+from gateway.wiring.reading import read_in_time
 from gateway.wiring.running import ProcessParts, RunningConfig, missing_files
 from gateway.wiring.worker_resources import WorkerResources
 
@@ -289,7 +290,7 @@ class Gateway:
         change = FrontendChange(self._frontends, [], [], [])
         try:
             await asyncio.to_thread(running.compile)
-            await asyncio.to_thread(running.certificates.load)
+            await read_in_time(running.certificates.load, "certificates")
             listeners = await self._listeners.prepare(config, running.certificates, bound)
             if config.admin != present.config.admin:
                 admin = await self._start_admin(config)

@@ -22,6 +22,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.base import Model
 from gateway.config.values.redaction import Secrets
 from gateway.net.service_manager import NO_MANAGER, ServiceManager
+from gateway.wiring.reading import read_in_time
 from gateway.wiring.watching import Watcher
 
 log = logging.getLogger(__name__)
@@ -38,9 +39,8 @@ class ConfigSource(Protocol):
     def name(self) -> str:
         """Its name, for messages."""
 
-    @property
-    def loaded(self) -> bytes:
-        """The digest of what was loaded last."""
+    loaded: bytes
+    """The digest of what was loaded last."""
 
     def load(self) -> Checked:
         """Read and check it; blocks.
@@ -200,7 +200,7 @@ class Reloader:
         gateway, source = self._gateway, self._source
         gateway.renew_certificates()
         try:
-            loaded = await asyncio.to_thread(source.load)
+            loaded = await read_in_time(source.load, source.name)
         finally:
             self._watcher.note(source.loaded)
         old, new = gateway.config, loaded.config

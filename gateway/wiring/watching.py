@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from gateway.base.clock import US
 from gateway.base.tasks import Background
+from gateway.base.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Watcher:
             if self._interval_us is None:
                 continue
             try:
-                if self._settling.is_due(await asyncio.to_thread(self._digest)):
+                if self._settling.is_due(await in_thread(self._digest)):
                     await self._reload()
             except Exception:
                 # Whatever happened, the next look must take place.

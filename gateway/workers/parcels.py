@@ -19,15 +19,33 @@ def pack(content: object) -> int:
     Raises:
         OSError: no file can be opened.
     """
+    descriptor = blank("parcel")
+    fill(descriptor, content)
+    return descriptor
+
+
+def blank(name: str) -> int:
+    """Return a descriptor of an empty file, which `fill` puts an object into.
+
+    Args:
+        name: of the file, as the system shows it.
+
+    Raises:
+        OSError: no file can be opened.
+    """
     if hasattr(os, "memfd_create"):
         # In memory: it may contain secrets.
-        descriptor = os.memfd_create("parcel")
+        descriptor = os.memfd_create(name)
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
+    return descriptor
+
+
+def fill(descriptor: int, content: object) -> None:
+    """Put an object into an empty file."""
     with open(descriptor, "wb", closefd=False) as stream:
         stream.write(pickle.dumps(content))
-    return descriptor
 
 
 def unpack(descriptor: int) -> object:

@@ -1,9 +1,9 @@
 """Reloads of a gateway of several workers: the supervisor's part.
 
-The supervisor reads and checks the configuration, and binds what is new. Then every child prepares
-it (`preparing`), and when all have, they use it; if one cannot, none does (`rollout`). Nothing here
-waits: the supervisor calls `step` whenever something has happened, and watches its children
-meanwhile. The limiter tells the operator what came of it (`ReloadReport`).
+A child reads and checks the configuration (`reader`), and the supervisor binds what is new. Then
+every child prepares it (`preparing`), and when all have, they use it; if one cannot, none does
+(`rollout`). Nothing here waits: the supervisor calls `step` whenever something has happened, and
+watches its children meanwhile. The limiter tells the operator what came of it (`ReloadReport`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from gateway.workers.cpus import worker_count
 from gateway.workers.listeners import ChangedSockets, Listeners, rebind
 from gateway.workers.parcels import pack
 from gateway.workers.preparing import Enclosed
+from gateway.workers.reader import ConfigReader
 from gateway.workers.rollout import ANSWER_US, Answers
 from gateway.workers.upgrade import Succession
 
@@ -113,6 +114,7 @@ class Reloads:
         self.is_held = False
         self._is_asked = False
         self._asking: tuple[Child | None, int] = (None, 0)
+        self._reader = ConfigReader(source)
         self._attempt: _Attempt | None = None
         self._unreported: list[tuple[Child | None, ReloadReport]] = []
 
@@ -123,7 +125,7 @@ class Reloads:
     @property
     def is_reloading(self) -> bool:
         """Return whether a reload is in progress."""
-        return self._attempt is not None
+        return self._attempt is not None or self._reader.is_reading
 
     @property
     def waits(self) -> bool:
@@ -132,10 +134,11 @@ class Reloads:
 
     def next_us(self) -> int | None:
         """Return when `step` must be called at the latest; None if only after an event."""
-        return self._attempt.answers.due_us if self._attempt is not None else None
+        return self._attempt.answers.due_us if self._attempt is not None else self._reader.next_us()
 
     def extend(self) -> None:
         """Give the children more time, because this process was stopped for a while."""
+        self._reader.extend(self._clock())
         if self._attempt is not None:
             self._attempt.answers.extend(self._clock())
 
@@ -155,6 +158,7 @@ class Reloads:
 
     def close_in_child(self) -> None:
         """Close what a new child does not use, or not yet."""
+        self._reader.close_in_child()
         if self._attempt is not None:
             os.close(self._attempt.parcel)
             if not self._attempt.is_committed:
@@ -171,9 +175,15 @@ class Reloads:
             children: those that run, and are not about to end.
         """
         self._hear(children)
-        if self._attempt is None and self._is_asked and not self.is_held:
+        if self._is_asked and not self.is_reloading and not self.is_held:
             self._is_asked = False
-            self._begin(config, listeners, children)
+            self._begin(children)
+        if (read := self._reader.result(self._clock())) is not None:
+            self._source.loaded = read.digest
+            if read.loaded is not None:
+                self._try(read.loaded, config, listeners, children)
+            else:
+                self._end(ReloadOutcome(False, read.problems, ()))
         attempt = self._attempt
         if attempt is not None and not attempt.is_committed:
             self._go_on(attempt, children)
@@ -194,7 +204,10 @@ class Reloads:
         self._hear(children)
         outcome = not_possible(self._source.name, reason)
         attempt = self._attempt
-        if attempt is not None and attempt.is_committed:
+        if self._reader.is_reading:
+            self._reader.stop()
+            self._end(outcome)
+        elif attempt is not None and attempt.is_committed:
             self._end(attempt.outcome)
         elif attempt is not None:
             self._discard(attempt, children, outcome)
@@ -225,20 +238,33 @@ class Reloads:
         named = error if isinstance(error, StartError) else GatewayError(f"{name}: {error}")
         return problems_of(named, self._source.name)[0]
 
-    def _begin(
-        self, config: GatewayConfig, listeners: Listeners, children: Sequence[Child]
-    ) -> None:
+    def _begin(self, children: Sequence[Child]) -> None:
+        """Let a child read the configuration."""
         self._remember_who_asks(children)
         self._manager.reloading()
+        try:
+            self._reader.start(self._clock())
+        except OSError as error:
+            message = f"no process can be started to read it: {error.strerror}"
+            problem = Problem(self._source.name, 0, 0, "", message)
+            self._end(ReloadOutcome(False, (problem,), ()))
+
+    def _try(
+        self,
+        loaded: Checked,
+        config: GatewayConfig,
+        listeners: Listeners,
+        children: Sequence[Child],
+    ) -> None:
         name = self._source.name
         try:
-            self._attempt = self._load(config, listeners, children)
+            self._attempt = self._send_all(loaded, config, listeners, children)
         except GatewayError as error:
             problems = problems_of(error, name)
         except OSError as error:
             problems = (Problem(name, 0, 0, "", f"the supervisor: {error.strerror}"),)
         except Exception as error:  # noqa: BLE001 - the configuration in force must go on
-            message = f"the gateway failed to read it: {type(error).__name__}: {error}"
+            message = f"the gateway failed to use it: {type(error).__name__}: {error}"
             problems = (Problem(name, 0, 0, "", message),)
         else:
             return
@@ -248,11 +274,14 @@ class Reloads:
         limiter = _limiter(children)
         self._asking = (limiter, limiter.reloads if limiter is not None else 0)
 
-    def _load(
-        self, config: GatewayConfig, listeners: Listeners, children: Sequence[Child]
+    def _send_all(
+        self,
+        loaded: Checked,
+        config: GatewayConfig,
+        listeners: Listeners,
+        children: Sequence[Child],
     ) -> _Attempt | None:
-        """Read the configuration, and send it to all children if anything has changed."""
-        loaded = self._source.load()
+        """Send the configuration to all children if anything has changed."""
         new = loaded.config
         if is_same(config, new):
             self._end(ReloadOutcome(True, loaded.warnings, ()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gateway.base.tasks import Background
+from gateway.base.threads import in_thread
 from gateway.net.tls.files import TlsFileError
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Renewal:
         files = ", ".join(map(str, dict.fromkeys(user.paths)))
         try:
             # Reading keys takes milliseconds, or as long as a network disk needs.
-            if not await asyncio.to_thread(user.renew):
+            if not await in_thread(user.renew):
                 return
         except TlsFileError as error:
             if error.message in logged:
