@@ -42,11 +42,13 @@ class Sharing(NamedTuple):
         is_on: whether there may be any, now or later.
         predecessors: the ids of the processes that use it now and that this process replaces.
         handover: sockets that this process inherits; None for none.
+        ports: TCP ports that this process has already, at whichever addresses.
     """
 
     is_on: bool = False
     predecessors: frozenset[int] = frozenset()
     handover: Handover | None = None
+    ports: frozenset[int] = frozenset()
 
     @property
     def is_pending(self) -> bool:
@@ -128,7 +130,8 @@ def bound(
 def untaken(family: socket.AddressFamily, place: tuple[object, ...]) -> tuple[object, ...]:
     """Return a TCP address that no other gateway uses, with its port, without binding it.
 
-    With SO_REUSEPORT alone, the port of another gateway would silently be shared.
+    With SO_REUSEPORT alone, the port of another gateway would silently be shared. Of a port that
+    this gateway has already, it cannot be tested: 127.0.0.1 and 0.0.0.0 exclude each other.
 
     Raises:
         OSError: it is in use, or cannot be bound.
@@ -148,7 +151,7 @@ def bound_shared(
     """
     if not sharing.is_on:
         return bound(family, place)
-    if not sharing.has_predecessors:
+    if not sharing.has_predecessors and place[1] not in sharing.ports:
         place = untaken(family, place)
     return bound(family, place, shares_port=True)
 

@@ -120,6 +120,9 @@ class Handover:
         announced: the descriptors that are inherited; they belong to this object from now on.
         has_predecessor: whether a gateway still serves there.
 
+    Attributes:
+        ports: the TCP ports of all of them.
+
     Raises:
         GatewayError: one of them cannot be used.
     """
@@ -135,6 +138,9 @@ class Handover:
         self._paths = {
             _identity(one.socket): one.announced.path for one in self._left if one.announced.path
         }
+        self.ports = frozenset(
+            one.socket.getsockname()[1] for one in self._left if one.socket.family != socket.AF_UNIX
+        )
         self._is_pending = has_predecessor
         self._is_done = False
         self._waiting: list[Callable[[], object]] = []

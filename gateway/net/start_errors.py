@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Collection
 from pathlib import Path
 from socket import gaierror
 from typing import Final
@@ -20,13 +21,19 @@ ADMIN: Final = "admin.listen"
 """The key of the admin listener's address."""
 
 
-def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> StartError:
+def cannot_listen(
+    path: str,
+    address: Address | UnixAddress,
+    error: OSError,
+    ours: Collection[int] = (),
+) -> StartError:
     """Return the error for an address that cannot be bound.
 
     Args:
         path: the key that names it.
         address: the address.
         error: the error of the system.
+        ours: TCP ports that this gateway has already.
     """
     if isinstance(address, UnixAddress):
         return _cannot_have_file(path, address, error)
@@ -34,13 +41,7 @@ def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> 
         return StartError(path, f"the host {address.host!r} is not known", "use an address")
     number = error.errno
     if number == errno.EADDRINUSE:
-        shown = f"ss -ltnp 'sport = :{address.port}' shows the process"
-        hint = f"{shown}; or choose another port"
-        if path == ADMIN:
-            # This listener needs no configuration, so few expect it in a second gateway.
-            other = Address(address.host, address.port + 1 if address.port < MAX_PORT else 9901)
-            hint = f"set admin: off, or use another port: admin: {other}; {shown}"
-        return StartError(path, f"{address} is already in use", hint)
+        return _in_use(path, address, ours)
     if number in {errno.EACCES, errno.EPERM}:
         hint = (
             "use a port from 1024 on; or allow it with setcap, systemd's "
@@ -51,6 +52,23 @@ def cannot_listen(path: str, address: Address | UnixAddress, error: OSError) -> 
         hint = f"for all addresses of this machine write :{address.port}"
         return StartError(path, f"{address} is not an address of this machine", hint)
     return StartError(path, f"cannot listen on {address}: {error.strerror or error}")
+
+
+def _in_use(path: str, address: Address, ours: Collection[int]) -> StartError:
+    if address.port in ours:
+        message = (
+            f"{address} overlaps with an address that this gateway listens on already, "
+            "with a socket that cannot be shared"
+        )
+        hint = "restart the gateway; if a service manager opens that socket, set ReusePort=yes"
+        return StartError(path, message, hint)
+    shown = f"ss -ltnp 'sport = :{address.port}' shows the process"
+    hint = f"{shown}; or choose another port"
+    if path == ADMIN:
+        # This listener needs no configuration, so few expect it in a second gateway.
+        other = Address(address.host, address.port + 1 if address.port < MAX_PORT else 9901)
+        hint = f"set admin: off, or use another port: admin: {other}; {shown}"
+    return StartError(path, f"{address} is already in use", hint)
 
 
 def too_many_workers(workers: int, error: OSError) -> StartError:

@@ -32,5 +32,5 @@ async def start_admin(
         sockets = await bound_everywhere(address, sharing)
         await server.start(sockets, waits=sharing.is_pending)
     except OSError as error:
-        raise cannot_listen(ADMIN, address, error) from error
+        raise cannot_listen(ADMIN, address, error, sharing.ports) from error
     return server

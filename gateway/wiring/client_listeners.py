@@ -102,13 +102,11 @@ class ClientListeners:
     Args:
         proxy: serves the clients.
         metrics: counts failures.
-        sharing: how addresses are shared with other processes.
     """
 
-    def __init__(self, proxy: Proxy, metrics: GatewayMetrics, sharing: Sharing) -> None:
+    def __init__(self, proxy: Proxy, metrics: GatewayMetrics) -> None:
         self._proxy = proxy
         self._metrics = metrics
-        self._sharing = sharing
         self._config: GatewayConfig | None = None
         self._groups: list[_ListenerGroup] = []
         self._retired: list[Listener | PlainListener] = []
@@ -136,6 +134,7 @@ class ClientListeners:
         config: GatewayConfig,
         certificates: Certificates,
         sockets: Sequence[BoundSocket] | None,
+        sharing: Sharing,
     ) -> ChangedListeners:
         """Bind what is new in a configuration, without serving there.
 
@@ -143,6 +142,7 @@ class ClientListeners:
             config: the configuration.
             certificates: those of its listeners.
             sockets: the sockets of listeners that are new; None to bind them.
+            sharing: how addresses are shared with other processes.
 
         Raises:
             StartError: an address cannot be bound; nothing new is left open.
@@ -159,27 +159,28 @@ class ClientListeners:
             if number in kept:
                 continue
             try:
-                await self._bind(number, listener, changed)
+                await self._bind(number, listener, changed, sharing)
             except OSError as error:
                 changed.close()
-                raise cannot_listen(
-                    listener_key(config, number), listener.address, error
-                ) from error
+                path = listener_key(config, number)
+                raise cannot_listen(path, listener.address, error, sharing.ports) from error
         return changed
 
-    async def _bind(self, number: int, listener: ListenerConfig, changed: ChangedListeners) -> None:
+    async def _bind(
+        self, number: int, listener: ListenerConfig, changed: ChangedListeners, sharing: Sharing
+    ) -> None:
         address = listener.address
         if isinstance(address, UnixAddress):
             # The file may be that of a listener that is about to go.
             own = frozenset({os.getpid()} if self._config is not None else ())
-            predecessors, handover = self._sharing.predecessors | own, self._sharing.handover
+            predecessors, handover = sharing.predecessors | own, sharing.handover
             one, file = await asyncio.to_thread(
                 bound_file, address, listener.mode, predecessors, handover
             )
             changed.files[number] = file
             changed.bound.append(BoundSocket(number, one))
         else:
-            found = await bound_everywhere(address, self._sharing)
+            found = await bound_everywhere(address, sharing)
             changed.bound.extend(BoundSocket(number, one) for one in found)
             if self._config is not None:
                 # An error must be known before anything is changed.
@@ -278,7 +279,8 @@ class ClientListeners:
         for group in self._groups:
             self._retired += group.listeners
         for listener in self._retired:
-            listener.stop()
+            # Nobody else accepts what waits at an address that a successor does not have.
+            listener.retire()
         await becomes(lambda: not any(one.is_busy for one in self._retired), min(seconds, SERVED_S))
         for listener in self._retired:
             listener.close()

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
-from gateway.net.binding import Sharing
+from gateway.net.binding import BindError, Sharing
+from gateway.net.start_errors import cannot_listen
 from gateway.systems.base import Frontend, FrontendContext
 from gateway.systems.listeners import find_maker
 
@@ -55,7 +56,7 @@ def change_frontends(
             # Only an address that is ours already may be shared with whoever listens there.
             ours = frozenset({os.getpid()} if present is not None else ())
             predecessors = context.sharing.predecessors | ours if ours else frozenset()
-            sharing = Sharing(is_on=True, predecessors=predecessors)
+            sharing = Sharing(is_on=True, predecessors=predecessors, ports=context.sharing.ports)
             made = find_maker(index, listener)(name, listener, context._replace(sharing=sharing))
             change.new.append((index, made))
             change.running.append(made)
@@ -64,3 +65,18 @@ def change_frontends(
             change.running.append(present)
     change.retired.extend(one for one in frontends if one not in change.running)
     return change
+
+
+async def start_frontends(config: GatewayConfig, frontends: Sequence[tuple[int, Frontend]]) -> None:
+    """Let front ends listen, each after the number of its listener.
+
+    Raises:
+        StartError: an address cannot be bound.
+    """
+    for index, frontend in frontends:
+        try:
+            await frontend.start()
+        except OSError as error:
+            listener = config.listeners[index]
+            address = error.address if isinstance(error, BindError) else listener.address
+            raise cannot_listen(f"listeners[{index}].bind", address, error) from error

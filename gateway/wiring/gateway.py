@@ -20,9 +20,9 @@ from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.config.values.address import UnixAddress
-from gateway.net.binding import SHARED, BindError, Sharing
+from gateway.net.binding import SHARED, Sharing
 from gateway.net.handover import HasNumber
-from gateway.net.start_errors import cannot_change_workers, cannot_listen, cannot_log
+from gateway.net.start_errors import cannot_change_workers, cannot_log
 from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
@@ -33,7 +33,7 @@ from gateway.systems.base import Frontend
 from gateway.systems.listeners import make_frontends
 from gateway.wiring.admin import start_admin
 from gateway.wiring.client_listeners import BoundSocket, ChangedListeners, ClientListeners
-from gateway.wiring.frontends import FrontendChange, change_frontends
+from gateway.wiring.frontends import FrontendChange, change_frontends, start_frontends
 from gateway.wiring.limiter import load_stores, store_unavailable
 from gateway.wiring.reading import read_in_time
 from gateway.wiring.running import ProcessParts, RunningConfig, missing_files
@@ -108,7 +108,7 @@ class Gateway:
             self._frontends = make_frontends(self._running.frontend_context())
         self._seat = self._around.seat
         self._proxy = Proxy(self._running.settings(self._access_log), self.metrics, self._seat)
-        self._listeners = ClientListeners(self._proxy, self.metrics, self._around.sharing)
+        self._listeners = ClientListeners(self._proxy, self.metrics)
         self._health = HealthChecks()
         self._renewal = Renewal(self._running.certificates.all, self._note_certificates)
         self._retiring = Tasks()
@@ -161,6 +161,13 @@ class Gateway:
         return [*self._listeners.sockets, *admin, *frontends]
 
     @property
+    def _ports(self) -> frozenset[int]:
+        """The TCP ports that this process has."""
+        admin = [self._admin.port] if self._admin is not None else []
+        of_frontends = [one.port for one in self.frontend_addresses if isinstance(one, Address)]
+        return frozenset([*(one.port for one in self.addresses), *admin, *of_frontends])
+
+    @property
     def readiness(self) -> Readiness:
         """Return whether this gateway should get traffic."""
         return judge(self._phase, *self._running.store_states())
@@ -183,18 +190,20 @@ class Gateway:
         try:
             await asyncio.to_thread(running.certificates.load)
             self._note_certificates()
-            listeners = await self._listeners.prepare(config, running.certificates, sockets)
+            listeners = await self._listeners.prepare(
+                config, running.certificates, sockets, self._around.sharing
+            )
         except StartError:
             await self._close(0)
             raise
         try:
-            self._admin = await self._start_admin(config)
+            self._admin = await self._start_admin(config, self._around.sharing)
             await running.start()
             # Otherwise the gateway would decide the first requests alone.
             await becomes(lambda: running.decider.is_ready, STORE_S)
             running.take_effect()
             self._health.watch(running.upstreams.values())
-            await self._start_frontends(config, list(enumerate(self._frontends)))
+            await start_frontends(config, list(enumerate(self._frontends)))
         except StartError:
             listeners.close()
             await self._close(0)
@@ -228,23 +237,12 @@ class Gateway:
         for name, frontend in zip(titles(self.config.listeners), self._frontends, strict=False):
             log.info("listening on %s for clients of %s", frontend.address, name)
 
-    async def _start_admin(self, config: GatewayConfig) -> AdminServer | None:
+    async def _start_admin(self, config: GatewayConfig, sharing: Sharing) -> AdminServer | None:
         """Return the admin listener of a configuration; None if it has none, or not here."""
         if self._resources is not None:
             return None
         subject = OneProcess(self.metrics, lambda: self.readiness, self.reloads)
-        return await start_admin(config, subject, self.reloadable, self._around.sharing)
-
-    async def _start_frontends(
-        self, config: GatewayConfig, frontends: Sequence[tuple[int, Frontend]]
-    ) -> None:
-        for index, frontend in frontends:
-            try:
-                await frontend.start()
-            except OSError as error:
-                listener = config.listeners[index]
-                address = error.address if isinstance(error, BindError) else listener.address
-                raise cannot_listen(f"listeners[{index}].bind", address, error) from error
+        return await start_admin(config, subject, self.reloadable, sharing)
 
     # Another configuration.
 
@@ -286,20 +284,21 @@ class Gateway:
             present.publish()
             raise
         bound = None if self._resources is None else sockets
+        sharing = self._around.sharing._replace(ports=self._ports)
         listeners, admin = None, self._admin
         change = FrontendChange(self._frontends, [], [], [])
         try:
             await asyncio.to_thread(running.compile)
             await read_in_time(running.certificates.load, "certificates")
-            listeners = await self._listeners.prepare(config, running.certificates, bound)
+            listeners = await self._listeners.prepare(config, running.certificates, bound, sharing)
             if config.admin != present.config.admin:
-                admin = await self._start_admin(config)
+                admin = await self._start_admin(config, sharing)
             await running.start()
             await self._await_store(running)
             if self._around.has_frontends:
-                context = running.frontend_context()
+                context = running.frontend_context()._replace(sharing=sharing)
                 change = change_frontends(context, present.config, self._frontends)
-                await self._start_frontends(config, change.new)
+                await start_frontends(config, change.new)
         except BaseException:
             await self._undo(running, listeners, change.new, admin, output)
             raise

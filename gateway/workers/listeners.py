@@ -141,10 +141,10 @@ def bind(config: GatewayConfig, workers: int, handover: Handover) -> Listeners:
     changed = ChangedSockets(config, found, found, _none(workers), {})
     try:
         for index in range(len(config.listen)):
-            _bind_for_all(index, changed, frozenset(), handover)
+            _bind_for_all(index, changed, handover.ports, handover)
             changed.listen()
         if config.admin is not None:
-            _bind_admin(config.admin.listen, found, handover)
+            _bind_admin(config.admin.listen, found, handover.ports, handover)
             changed.listen()
     except StartError:
         changed.discard()
@@ -193,7 +193,7 @@ def rebind(
         else:
             changed.gone.admin.extend(before.admin)
             if new.admin is not None:
-                _bind_admin(new.admin.listen, changed.new, handover)
+                _bind_admin(new.admin.listen, changed.new, ours, handover)
     except (StartError, OSError):
         changed.discard()
         raise
@@ -213,7 +213,7 @@ def _has_same_admin(old: GatewayConfig, new: GatewayConfig) -> bool:
 
 
 def _ports(listeners: Listeners) -> Iterator[int]:
-    for one in listeners.workers[0]:
+    for one in (*listeners.workers[0], *listeners.admin):
         if one.socket.family != socket.AF_UNIX:
             yield one.socket.getsockname()[1]
 
@@ -272,7 +272,8 @@ def _bind_for_all(
             for sockets in found.workers:
                 sockets.append(BoundSocket(index, bound(family, taken, shares_port=True)))
     except OSError as error:
-        raise cannot_listen(listener_key(changed.config, index), listener.address, error) from error
+        path = listener_key(changed.config, index)
+        raise cannot_listen(path, listener.address, error, ours) from error
 
 
 def _bind_file(
@@ -333,14 +334,17 @@ def _more_of(one: socket.socket, number: int) -> list[socket.socket]:
     return made
 
 
-def _bind_admin(address: Address, found: Listeners, handover: Handover) -> None:
+def _bind_admin(
+    address: Address, found: Listeners, ours: frozenset[int], handover: Handover
+) -> None:
     try:
         inherited, wanted = handover.take(places(socket.getaddrinfo(**lookup(address))))
         found.admin.extend(BoundSocket(0, one) for one in inherited)
         for family, place in wanted:
-            found.admin.append(BoundSocket(0, bound(family, place)))
+            taken = place if place[1] in ours else untaken(family, place)
+            found.admin.append(BoundSocket(0, bound(family, taken, shares_port=True)))
     except OSError as error:
-        raise cannot_listen(ADMIN, address, error) from error
+        raise cannot_listen(ADMIN, address, error, ours) from error
 
 
 def _close(sockets: list[BoundSocket]) -> None:

@@ -106,6 +106,28 @@ def test_a_restart_loses_no_connection(tmp_path: Path, workers: int) -> None:
             assert Path(path).stat().st_ino == inode
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_address_beside_that_of_an_inherited_socket_is_explained(
+    tmp_path: Path, workers: int
+) -> None:
+    """It is the gateway itself that has the port: the problem says what to do about it."""
+    port, admin = free_port(), free_port()
+    text = f"listen: '127.0.0.1:{port}'\nadmin: 127.0.0.1:{admin}\n"
+    with _listening(("127.0.0.1", port)) as sockets:
+        service = _Service(tmp_path, text + ROUTE.format(workers=workers), sockets)
+        with service.manager:
+            server = service.start(admin)
+            wide = text.replace(f"127.0.0.1:{port}", f"0.0.0.0:{port}")
+            service.config.write_text(wide + ROUTE.format(workers=workers))
+            headers = {"Content-Type": "application/json"}
+            url = f"http://127.0.0.1:{admin}/reload"
+            (problem,) = requests.post(url, headers=headers, timeout=20).json()["problems"]
+            assert "an address that this gateway listens on already" in problem["message"]
+            assert "ReusePort=yes" in problem["hint"]
+            assert get(port).body == b"ok"
+            assert server.stop() == 0
+
+
 @pytest.mark.parametrize("workers", [(1, 2), (2, 1)], ids=str)
 def test_what_a_service_manager_has_opened_is_handed_on(
     tmp_path: Path, workers: tuple[int, int]
