@@ -18,6 +18,7 @@ COVERED: Final[Mapping[str, str]] = {
     "board/test_board.py": "board.bell",
     "config/explaining/test_differences.py": (
         "config.explaining.meaning config.explaining.notation config.explaining.options"
+        " config.explaining.same_routes"
     ),
     "config/explaining/test_schema.py": "config.explaining.schema_listeners",
     "config/reading/test_source.py": "config.reading.nodes",

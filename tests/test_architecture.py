@@ -147,7 +147,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.explaining": (
         "changes consistency limits notation render retry schema_listeners store tls upstreams",
-        "frontends meaning schema",
+        "frontends meaning same_routes schema",
         "explain options",
         "differences",
     ),

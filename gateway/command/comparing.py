@@ -48,6 +48,8 @@ def diff(options: argparse.Namespace) -> int:
         print_problems(list(problems))
         return EXIT_USAGE
     old, new = loaded
+    # As if it took the place of the other, so that the same relative path is no difference.
+    new = load(options.new, os.environ, place=options.old)
     found = differences(old.config, new.config)
     hidden = old.secrets | new.secrets
     for sentence in found:

@@ -21,6 +21,7 @@ from jsonschema import Draft202012Validator
 
 from gateway.base.install_hint import install_hint
 from gateway.systems.ratio.environment import DEFAULTS
+from tests.certificates import Authority
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import wait_for_metric
@@ -556,6 +557,30 @@ def test_diff_compares_folders(tmp_path: Path) -> None:
     )
     (folder / "b.yaml").write_text("routes:\n  /a: { respnd: ok }\n")
     assert f"{folder / 'b.yaml'}:2:" in _sluice("diff", one, folder).stderr
+
+
+def test_diff_takes_relative_paths_as_they_are_written(
+    tmp_path: Path, authority: Authority
+) -> None:
+    """The same path in another folder is no difference: the new file is to take its place."""
+    pair = authority.issue("a.test")
+    text = (
+        "listen: {{ address: ':8443', tls: {{ cert: {}, key: key.pem }} }}\n"
+        "routes: {{ /: {{ respond: ok }} }}\n"
+    )
+    files = []
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        for file, source in (("cert.pem", pair.cert), ("key.pem", pair.key)):
+            (tmp_path / name / file).write_bytes(source.read_bytes())
+        files.append(tmp_path / name / "sluice.yaml")
+        files[-1].write_text(text.format("cert.pem"))
+    assert _sluice("diff", *files).stdout == "Nothing changes.\n"
+    files[1].write_text(text.format(tmp_path / "new" / "cert.pem"))
+    changed = _sluice("diff", *files).stdout
+    assert changed.startswith("Listener :8443: tls.cert")
+    (tmp_path / "new" / "key.pem").unlink()
+    assert "key.pem cannot be read" in _sluice("diff", *files).stderr
 
 
 def test_diff_shows_no_secrets(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def load(
     environ: Mapping[str, str],
     model: type[GatewayConfig] = GatewayConfig,
     inspect: Inspect | None = None,
+    place: Path | None = None,
 ) -> Loaded:
     """Read, check and complete the configuration at `path`.
 
@@ -102,11 +103,13 @@ def load(
         environ: the variables that `${VAR}` refers to.
         model: as in `check`.
         inspect: likewise.
+        place: where the configuration is meant to be, which decides where relative paths of
+            certificates start; default: where it is.
 
     Raises:
         ConfigError: with all problems, in order of position.
     """
-    return _check(fetch(path), path, environ, model, inspect)
+    return _check(fetch(path), path, environ, model, inspect, place)
 
 
 class _AdminOnly(BaseModel):
@@ -150,10 +153,11 @@ def _check(
     environ: Mapping[str, str],
     model: type[GatewayConfig] = GatewayConfig,
     inspect: Inspect | None = None,
+    place: Path | None = None,
 ) -> Loaded:
-    folder = _folder(path)
-    read_secret = partial(_text_of, folder)
-    return check(sources, environ, read_secret, model, folder=folder.absolute(), inspect=inspect)
+    read_secret = partial(_text_of, _folder(path))
+    folder = _folder(path if place is None else place).absolute()
+    return check(sources, environ, read_secret, model, folder=folder, inspect=inspect)
 
 
 def _folder(path: Path) -> Path:

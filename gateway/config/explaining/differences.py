@@ -13,6 +13,7 @@ from gateway.config.explaining.explain import explain_route
 from gateway.config.explaining.meaning import meant
 from gateway.config.explaining.notation import option
 from gateway.config.explaining.options import becomes, changed, changed_options
+from gateway.config.explaining.same_routes import same_routes
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import (
     GatewayConfig,
@@ -72,19 +73,42 @@ def needs_restart(old: GatewayConfig, new: GatewayConfig) -> list[str]:
 
 def _routes(old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
     before, after = _by_name(old), _by_name(new)
-    yield from (f"Route {name} is removed." for name in before if name not in after)
+    same = same_routes(old.routes, new.routes)
+    for name, route in before.items():
+        if name not in same.values():
+            # Another route may have its name now.
+            what = f": {_explained(route, old)}" if name in after else "."
+            yield f"Route {name} is removed{what}"
     for name, route in after.items():
-        if name not in before:
-            what = explain_route(route, new, {})[0].removeprefix(f"Route {name}: ")
-            yield f"Route {name} is new: {what} {_limited(route, new)}"
-    found = {
-        name: list(_route(before[name], route, old, new))
-        for name, route in after.items()
-        if name in before
-    }
+        if name not in same:
+            yield f"Route {name} is new: {_explained(route, new)} {_limited(route, new)}"
+    yield from _renamed(same, old, new)
+    found = {name: list(_route(before[was], after[name], old, new)) for name, was in same.items()}
     users = _users(new)
     yield from _changed("Route", "Routes", found, lambda name: _shared(users(name)))
-    yield from _order(before, after)
+    yield from _order(before, {name: after[name] for name, was in same.items() if name == was})
+
+
+def _explained(route: RouteConfig, config: GatewayConfig) -> str:
+    return explain_route(route, config, {})[0].removeprefix(f"Route {route.name}: ")
+
+
+def _renamed(same: Mapping[str, str], old: GatewayConfig, new: GatewayConfig) -> Iterator[str]:
+    """Yield which routes have other names, and what that means for their own limits."""
+    renamed = {was: name for name, was in same.items() if name != was}
+    if not renamed:
+        return
+    before, after = _by_name(old), _by_name(new)
+    limited = [
+        name
+        for was, name in renamed.items()
+        if _own(before[was], old) is not None and _own(after[name], new) is not None
+    ]
+    are = "Routes {} are" if len(renamed) > 1 else "Route {} is"
+    yield f"{are.format(_names(list(renamed)))} now called {_names(list(renamed.values()))}."
+    if limited:
+        limits = "Limits in routes count" if len(limited) > 1 else "The limit in a route counts"
+        yield f"{limits} under the name of the route: see {_names(limited)}."
 
 
 def _by_name(config: GatewayConfig) -> dict[str, RouteConfig]:
@@ -116,7 +140,7 @@ def _route(
     before: RouteConfig, after: RouteConfig, old: GatewayConfig, new: GatewayConfig
 ) -> Iterator[str]:
     """Yield what differs in two routes of one name, and in their own limits."""
-    yield from changed_options(before, after, "", frozenset({*_INHERITED, "policies"}))
+    yield from changed_options(before, after, "", frozenset({*_INHERITED, "name", "policies"}))
     for name, in_force in _INHERITED.items():
         if _says(before, name) or _says(after, name):
             values = in_force(before, old), in_force(after, new)

@@ -15,7 +15,9 @@ from gateway.config.models.balancing import HashBy, numbers
 from gateway.config.models.consistency import parts
 from gateway.config.models.frontends import FrontendConfig
 from gateway.config.models.listeners import ListenerTls
+from gateway.config.values.address import is_target, same_target
 from gateway.config.values.base import Model
+from gateway.config.values.store_url import same_store_url
 from gateway.config.values.types import LimitLine
 from gateway.limits.notation import parse_limit
 from gateway.systems.throttr.config import ThrottrConfig
@@ -68,6 +70,11 @@ def _unordered(value: Any) -> object:
     return frozenset(value) if isinstance(value, tuple) else value
 
 
+def _upstream(value: Any) -> object:
+    # A name is not a target, and its case matters.
+    return same_target(value) if value is not None and is_target(value) else value
+
+
 def _statuses(value: Any) -> object:
     return numbers(value)
 
@@ -87,10 +94,15 @@ _MEANT: Final[Mapping[tuple[str, str], Callable[[Any], object]]] = {
     ("ListenerConfig", "proxy_protocol"): _unordered,
     ("ListenerTls", "client_names"): _unordered,
     ("MigrateConfig", "policies"): _unordered,
+    ("MigrateConfig", "to"): same_store_url,
     ("RetryConfig", "methods"): _unordered,
     ("RetryConfig", "when"): _unordered,
     ("RouteConfig", "methods"): _unordered,
+    ("RouteConfig", "upstream"): _upstream,
     ("ServerConfig", "methods"): _unordered,
+    ("StoreConfig", "url"): same_store_url,
+    ("Target", "host"): str.lower,
+    ("Target", "url"): same_target,
 }
 """Options whose values may be written in several ways, such as in any order."""
 

@@ -13,6 +13,7 @@ from gateway.config.explaining.meaning import has_order, meant, meant_by, spelli
 from gateway.config.explaining.notation import field, option, pairs
 from gateway.config.models.listeners import CertificateConfig, ListenerTls
 from gateway.config.models.upstreams import Target
+from gateway.config.values.address import same_target
 from gateway.config.values.base import Model
 from gateway.systems.envoy.config import EnvoyRule
 from gateway.systems.ratio.config import RatioRule
@@ -23,9 +24,9 @@ _IDENTITIES: Final[Mapping[type[Model], tuple[str, Callable[[Any], str]]]] = {
     CertificateConfig: ("certificate", lambda one: str(one.cert)),
     EnvoyRule: ("rule", lambda rule: pairs(rule.match)),
     RatioRule: ("rule", lambda rule: f"{rule.owner}:{rule.resource}"),
-    Target: ("target", lambda target: target.url),
+    Target: ("target", lambda target: same_target(target.url)),
 }
-"""What the entries of a list are called, and the name of each."""
+"""What the entries of a list are called, and the name of each, in one spelling."""
 
 
 def changed_options(
@@ -121,7 +122,7 @@ def _list(
             weight = getattr(new[one], "weight", 1)
             extra = f" (weight {weight})" if weight != 1 else ""
             yield f"{each_one} {one}{extra} is added"
-        elif old[one] != new[one]:
+        elif meant(old[one]) != meant(new[one]):
             found = changed_options(old[one], new[one])
             yield from (f"{each_one} {one}: {each}" for each in found)
     if [one for one in old if one in new] != [one for one in new if one in old]:

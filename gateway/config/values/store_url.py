@@ -97,6 +97,15 @@ def is_same_store(one: StoreUrl, other: StoreUrl) -> bool:
     return one.place == other.place or not _servers(one).isdisjoint(_servers(other))
 
 
+def same_store_url(url: str) -> object:
+    """Return the same for all spellings of a URL; not to be shown."""
+    try:
+        parts = read_parts(url.strip())
+        return parts.scheme, parts.username, parts.password, parse_store_url(url)
+    except StoreUrlError:
+        return url.strip()
+
+
 def _servers(url: StoreUrl) -> set[str]:
     """Return its hosts and ports, or its socket, each in normal form."""
     if url.place.startswith("/"):

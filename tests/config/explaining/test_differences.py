@@ -36,7 +36,7 @@ TOLD_AS: Final = {
     ("GatewayConfig", "upstreams"): "Upstream",
     ("FrontendConfig", "bind"): "Listener",
     ("ListenerConfig", "address"): "Listener",
-    ("RouteConfig", "name"): "is new",
+    ("RouteConfig", "name"): "is now called",
     ("PolicyConfig", "limits"): "limit ",
     ("EnvoyRule", "match"): "rule",
     ("RatioRule", "owner"): "rule",
