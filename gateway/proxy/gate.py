@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
-from aiohttp.hdrs import CONTENT_LENGTH, EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
-from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.hdrs import EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
 
 from gateway.base.clock import monotonic_us, wall_us
 from gateway.base.errors import BadRequestError
@@ -167,18 +166,14 @@ class Gate:
     def _check_fields(self, request: Request) -> None:
         """Refuse ambiguous framing of a body, and requests that loop.
 
-        The parser has already refused most of it.
+        The parser and the reader of requests have already refused most of it.
         """
         headers = request.headers
-        if request.payload is EMPTY_PAYLOAD:
-            # The parser takes 2^64 - 1 for no length.
-            if TRANSFER_ENCODING in headers or headers.get(CONTENT_LENGTH, "").strip("0"):
+        if TRANSFER_ENCODING in headers:
+            if not request.message.chunked:
+                # An empty one, which the parser ignores.
                 raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
-        elif request.message.chunked:
             _check_coding(request)
-        elif TRANSFER_ENCODING in headers:
-            # An empty one beside a length, which the parser ignores.
-            raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
         if VIA in headers and _hops(headers.getall(VIA)) >= HOPS_MAX:
             raise BadRequestError("The request runs in circles", 508, kind="loop")
         if EXPECT in headers and ", ".join(headers.getall(EXPECT)).lower() != "100-continue":
