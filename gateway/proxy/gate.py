@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NoReturn
 
 from aiohttp.hdrs import EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
@@ -23,7 +23,7 @@ from gateway.limiter.decider import (
 )
 from gateway.limiter.lease_keeper import HeldLease, leases_of
 from gateway.limiter.outcome import without_queue
-from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
+from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan, Rule
 from gateway.limits.decision import Verdict
 from gateway.proxy.client.request_parser import changed
 from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
@@ -265,13 +265,7 @@ class Gate:
                 for policy in route.plan.policies:
                     policy.metrics.store_error_passed += 1
             return None
-        ruling.policy = rules[0].policy.name
-        ruling.decision = "pass"
-        if len(rules) == 1:
-            rules[0].policy.metrics.passed += 1
-        else:
-            for policy in {id(rule.policy): rule.policy for rule in rules}.values():
-                policy.metrics.passed += 1
+        _count_passed(ruling, rules)
         return None
 
     def _hold(self, ruling: Ruling, outcome: Outcome) -> None:
@@ -343,3 +337,18 @@ class Gate:
         ruling.decision = "refuse"
         missing.policy.metrics.refused += 1
         raise BadRequestError(missing.title, kind="key")
+
+
+def _count_passed(ruling: Ruling, rules: Sequence[Rule]) -> None:
+    ruling.policy = rules[0].policy.name
+    ruling.decision = "pass"
+    if len(rules) == 1:
+        rules[0].policy.metrics.passed += 1
+        return
+    plan = ruling.route.plan
+    if plan is not None and rules is plan.rules:
+        policies: Collection[CompiledPolicy] = plan.policies
+    else:
+        policies = {id(rule.policy): rule.policy for rule in rules}.values()
+    for policy in policies:
+        policy.metrics.passed += 1
