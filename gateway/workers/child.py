@@ -45,6 +45,7 @@ class Child:
         watchdog: detects whether it hangs; None if that is switched off.
         is_started: whether it has reported that it serves.
         is_leaving: whether it has reported that it will end.
+        has_yielded: whether it has reported that its admin listener is closed (the limiter).
         is_replaced: whether it was notified that another serves in its place.
         hung_us: how long it had sent no beat when it was killed for that.
         error: why it cannot start, as reported.
@@ -62,6 +63,7 @@ class Child:
         self.hung_us = 0
         self.is_started = False
         self.is_leaving = False
+        self.has_yielded = False
         self.is_replaced = False
         self.error: GatewayError | None = None
         self.seat: int | None = None
@@ -84,6 +86,7 @@ class Child:
             said = orders.read_message(line)
             self.is_started = self.is_started or said.is_started
             self.is_leaving = self.is_leaving or said.is_leaving
+            self.has_yielded = self.has_yielded or said.has_yielded
             if said.reloads:
                 self.reloads, self.is_asking = said.reloads, True
             if said.prepared or said.committed:

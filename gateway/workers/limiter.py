@@ -119,7 +119,7 @@ class _LimiterProcess:
                 orders.LINK: lambda files: self._tasks.start(self._link(files)),
                 orders.SERVE: lambda _: self._may_serve.set(),
                 orders.STOP: lambda _: self._end(),
-                orders.YIELD: lambda _: self._tasks.start(self._close_admins()),
+                orders.YIELD: lambda _: self._tasks.start(self._yield()),
                 orders.DRAIN: lambda _: self._drain(),
                 orders.REOPEN: lambda _: self._reopen_log(),
                 orders.LOG: _log_text,
@@ -166,6 +166,10 @@ class _LimiterProcess:
     def _end(self) -> None:
         self._may_serve.set()
         self._ended.set()
+
+    async def _yield(self) -> None:
+        await self._close_admins()
+        self._supervisor.report_yielded()
 
     async def _close_admins(self) -> None:
         for admin in (self._admin, *self._old_admins):

@@ -29,7 +29,7 @@ STOP: Final = b"S"
 """Shut down gracefully."""
 YIELD: Final = b"Y"
 """Shut down without waiting for load balancers: another process serves in your place. The limiter
-only closes the admin listener."""
+only closes the admin listener, and reports that."""
 DRAIN: Final = b"D"
 """The gateway is shutting down (for the limiter, which ends last)."""
 REOPEN: Final = b"R"
@@ -67,6 +67,7 @@ class ChildMessage(NamedTuple):
         prepared: the number of the configuration that it has prepared, or tried to; otherwise 0.
         committed: the number of the configuration that it uses from now on; otherwise 0.
         reloads: how many reloads were requested from it so far (for the limiter); otherwise 0.
+        has_yielded: its admin listener is closed (for the limiter).
     """
 
     is_started: bool = False
@@ -75,6 +76,7 @@ class ChildMessage(NamedTuple):
     prepared: int = 0
     committed: int = 0
     reloads: int = 0
+    has_yielded: bool = False
 
     def reason(self) -> GatewayError:
         """Return the error itself."""
@@ -118,6 +120,10 @@ class Orders:
     def report_leaving(self) -> None:
         """Report to the supervisor that this child will end when another serves in its place."""
         _send(self._channel, ChildMessage(is_leaving=True))
+
+    def report_yielded(self) -> None:
+        """Report to the supervisor that the admin listener is closed."""
+        _send(self._channel, ChildMessage(has_yielded=True))
 
     def report_prepared(self, number: int, error: GatewayError | None) -> None:
         """Report to the supervisor that a configuration is prepared, or why it cannot be used."""

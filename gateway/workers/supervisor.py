@@ -221,15 +221,15 @@ class _Supervisor:
 
     def _wait(self) -> bool:
         """Wait for an event or a due time; return whether this is too late to judge children."""
-        known = (self._restarts.next_us(), self._ends_us, self._reloads.next_us())
-        moments = [us for us in (*known, self._upgrade.next_us()) if us is not None]
+        moments = [self._restarts.next_us(), self._ends_us, self._reloads.next_us()]
         if self._ends_us is None:
             watchdogs = (child.watchdog for child in self._children.values() if not child.hung_us)
-            moments += [watchdog.next_us() for watchdog in watchdogs if watchdog is not None]
+            moments += [dog.next_us() for dog in watchdogs if dog is not None]
+            moments.append(self._upgrade.next_us())
         channels = [child.channel for child in self._children.values()]
         if self._upgrade.is_waiting and self._upgrade.successor is not None:
             channels.append(self._upgrade.successor.channel)
-        return self._events.wait(channels, moments)
+        return self._events.wait(channels, [us for us in moments if us is not None])
 
     def _on_signal(self, number: int) -> None:
         if number in {signal.SIGTERM, signal.SIGINT}:
@@ -237,7 +237,7 @@ class _Supervisor:
                 self._end_by_signal(number)
             self._is_stopped = True
             if self._ends_us is None:
-                self._stop()
+                self._stop(is_replaced=self._upgrade.is_done)
         elif number == signal.SIGUSR2:
             self._ask_for_upgrade()
         elif number == signal.SIGUSR1:
@@ -254,9 +254,8 @@ class _Supervisor:
         if not self._is_starting:
             self._reloads.is_held = self._upgrade.is_waiting or self._is_upgrade_asked
             self._reloads.step(self._config, self._listeners, self._serving)
-            is_put_off, was_put_off = self._reloads.waits, self._is_reload_put_off
-            self._is_reload_put_off = is_put_off
-            if is_put_off and not was_put_off:
+            was_put_off, self._is_reload_put_off = self._is_reload_put_off, self._reloads.waits
+            if self._is_reload_put_off and not was_put_off:
                 self._log(logging.INFO, upgrade.RELOAD_WAITS)
 
     def _use(self, config: GatewayConfig, listeners: Listeners) -> None:
@@ -375,12 +374,17 @@ class _Supervisor:
             self._log(logging.INFO, upgrade.UPGRADING % successor.pid)
 
     def _go_on_with_upgrade(self) -> None:
+        limiter = self._children.get(LIMITER)
+        is_closed = limiter is None or limiter.has_yielded
+        if self._ends_us is None and self._upgrade.may_stop(monotonic_us(), is_closed=is_closed):
+            self._stop(is_replaced=True)
         if not self._upgrade.is_waiting:
             return
         is_done = self._upgrade.check(monotonic_us())
         if is_done:
             self._log(logging.INFO, upgrade.UPGRADED)
-            self._stop(is_replaced=True)
+            if limiter is not None:
+                orders.give(limiter.channel, orders.YIELD)
         elif is_done is not None:
             self._log(logging.ERROR, upgrade.NOT_UPGRADED % self._upgrade.failure())
 
@@ -420,11 +424,9 @@ class _Supervisor:
             self._listeners.remove_files()
         self._listeners.close_workers()
         self._succession.handover.close()
-        if is_replaced:
-            self._order_all(orders.YIELD)
+        stop = orders.YIELD if is_replaced else orders.STOP
         for name, child in self._children.items():
-            if name == LIMITER or not is_replaced:
-                orders.give(child.channel, orders.DRAIN if name == LIMITER else orders.STOP)
+            orders.give(child.channel, orders.DRAIN if name == LIMITER else stop)
 
     def _end_what_is_left(self, ends_us: int) -> None:
         if list(self._children) == [LIMITER]:

@@ -40,6 +40,8 @@ CLOSED: Final = "%s is closed: no listener has this address any more"
 UNUSED: Final = "no listener has the address of the inherited socket %s: connections wait there"
 START_US: Final = 60 * US
 """How long a successor may take until it serves."""
+ADMIN_US: Final = 2 * US
+"""How long the admin listener may take to close, before the rest of this process stops."""
 END_S: Final = 1.0
 """How long a successor that has closed its channel may take to end."""
 SERVES: Final = b"+"
@@ -272,12 +274,14 @@ class Upgrade:
     Attributes:
         successor: the process that is being started, or that has replaced this one.
         is_done: whether it has replaced this one.
+        admin_due_us: when this process stops at the latest, once it is replaced.
     """
 
     def __init__(self, succession: Succession) -> None:
         self._succession = succession
         self.successor: Successor | None = None
         self.is_done = False
+        self.admin_due_us = 0
 
     def begin(
         self, sockets: Iterable[HasNumber], family: Collection[int], now_us: int
@@ -308,8 +312,10 @@ class Upgrade:
         return self.successor is not None and not self.is_done
 
     def next_us(self) -> int | None:
-        """Return when a successor that is being started must serve; None if there is none."""
-        return self.successor.due_us if self.is_waiting and self.successor else None
+        """Return when a successor must serve, or this process stops for it; None if neither."""
+        if self.is_done:
+            return self.admin_due_us
+        return self.successor.due_us if self.successor is not None else None
 
     def check(self, now_us: int) -> bool | None:
         """Return whether the successor serves; None while that is not known.
@@ -320,9 +326,20 @@ class Upgrade:
         serves = None if self.successor is None else self.successor.serves(now_us)
         if serves and self.successor is not None:
             self.is_done = True
+            self.admin_due_us = now_us + ADMIN_US
             self._succession.handover.leave()
             self._succession.manager.replaced_by(self.successor.pid)
         return serves
+
+    def may_stop(self, now_us: int, *, is_closed: bool) -> bool:
+        """Return whether this process may drain: the successor serves.
+
+        Args:
+            now_us: the time.
+            is_closed: whether the admin listener is closed. Its socket is also the successor's,
+                whose state is the one to report.
+        """
+        return self.is_done and (is_closed or now_us >= self.admin_due_us)
 
     def failure(self) -> str:
         """End the successor, and return why it does not serve; blocks for up to a second."""
