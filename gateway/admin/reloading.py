@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from gateway.admin.mux import AdminAnswer, Query, Resource, json_answer, problem
@@ -50,6 +51,10 @@ def not_possible(file: str, message: str, hint: str = "") -> ReloadOutcome:
 
 class Reloadable(Protocol):
     """A gateway that can reload its configuration."""
+
+    @property
+    def file(self) -> str:
+        """The file or folder that it reads, as it was named at the start."""
 
     async def reload(self) -> ReloadOutcome:
         """Read, check and apply the configuration.
@@ -171,16 +176,23 @@ def reload_on_request(reloadable: Reloadable | None) -> Resource:
         if reloadable is None:
             detail = "The gateway was started without a configuration file."
             return problem(HTTPStatus.CONFLICT, detail)
-        return answer_of(await reloadable.reload())
+        return answer_of(await reloadable.reload(), reloadable.file)
 
     return Resource(PATH, "POST: reads the configuration again and applies it", act, ("POST",))
 
 
-def answer_of(outcome: ReloadOutcome) -> AdminAnswer:
-    """Return the response to `POST /reload`."""
+def answer_of(outcome: ReloadOutcome, file: str) -> AdminAnswer:
+    """Return the response to `POST /reload`.
+
+    Args:
+        outcome: what came of it.
+        file: what was read, as it was named at the start.
+    """
+    file = str(Path(file).absolute())
     problems = [_shown(each) for each in outcome.problems]
     if outcome.is_applied:
-        document = {"applied": True, "changes": list(outcome.changes), "warnings": problems}
+        changes = list(outcome.changes)
+        document = {"applied": True, "changes": changes, "warnings": problems, "file": file}
         return json_answer(HTTPStatus.OK, document)
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     detail = f"The configuration cannot be applied; {KEPT}."
@@ -188,7 +200,7 @@ def answer_of(outcome: ReloadOutcome) -> AdminAnswer:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         detail = f"The configuration cannot be reloaded now: {_first(outcome).message}."
     about = {"title": status.phrase, "status": int(status), "detail": detail}
-    failed = {**about, "applied": False, "problems": problems}
+    failed = {**about, "applied": False, "problems": problems, "file": file}
     return json_answer(status, failed, "application/problem+json")
 
 

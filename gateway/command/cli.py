@@ -33,9 +33,9 @@ from gateway.command.printing import (
 from gateway.workers.start_signals import StartSignals
 
 if TYPE_CHECKING:
+    from gateway.config.checking.check import Checked
     from gateway.config.checking.load import ConfigFiles
     from gateway.config.models.gateway import GatewayConfig
-    from gateway.config.values.redaction import Secrets
     from gateway.wiring.gateway import Gateway
     from gateway.wiring.reloading import Reloader
     from gateway.workers.upgrade import Succession
@@ -207,22 +207,24 @@ def _run(options: argparse.Namespace) -> int:
             workers = worker_count(loaded.config.server.workers)
             if workers > 1:
                 return supervise(loaded, workers, files, start_signals, succession)
-        reloader_of = _reloader_of(files, loaded.secrets, succession)
+        reloader_of = _reloader_of(files, loaded, succession)
         return _run_alone(loaded.config, start_signals, succession, reloader_of)
 
 
 def _reloader_of(
-    files: ConfigFiles, secrets: Secrets, succession: Succession
+    files: ConfigFiles, loaded: Checked, succession: Succession
 ) -> Callable[[Gateway], Reloader]:
     """Return what makes the reloader of a gateway."""
+    from gateway.wiring.certificates import fingerprints
     from gateway.wiring.reloading import Reloader
 
     return partial(
         Reloader,
         source=files,
-        secrets=secrets,
+        secrets=loaded.secrets,
         manager=succession.manager,
         drop_unwanted=succession.drop_unwanted,
+        certificates=fingerprints(loaded.config),
     )
 
 
@@ -394,8 +396,9 @@ async def _serve_demo(listen: str, start_signals: StartSignals, succession: Succ
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
         files = ConfigFiles(demo.CONFIG, demo.environment(upstream.url, listen))
-        config, _, secrets = files.load()
-        reloader_of = _reloader_of(files, secrets, succession)
+        loaded = files.load()
+        config = loaded.config
+        reloader_of = _reloader_of(files, loaded, succession)
 
         async def announce(addresses: Sequence[object]) -> None:
             print(f"Sluice listens on http://{addresses[0]}, in front of a demo upstream.")
