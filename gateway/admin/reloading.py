@@ -64,30 +64,44 @@ class Reloadable(Protocol):
         """
 
 
+class FailedUpgrade(NamedTuple):
+    """An upgrade of the program that failed.
+
+    Attributes:
+        reason: why.
+        ended_us: when that was known, in microseconds since 1970.
+    """
+
+    reason: str
+    ended_us: int
+
+
 class ReloadState(NamedTuple):
-    """Which configuration is in force.
+    """Which configuration is in force, in a program that was not replaced.
 
     Attributes:
         applied_us: when it was read and applied, in microseconds since 1970.
         failed_us: when a later reload failed last; 0 if none has.
         problem: the first problem of that reload.
+        upgrade: the last upgrade that failed; None if none has.
     """
 
     applied_us: int
     failed_us: int = 0
     problem: str = ""
+    upgrade: FailedUpgrade | None = None
 
     def after(self, outcome: ReloadOutcome, now_us: int) -> ReloadState:
         """Return the state after a reload."""
         if not outcome.is_possible:
             return self
         if outcome.is_applied:
-            return ReloadState(now_us)
+            return ReloadState(now_us, upgrade=self.upgrade)
         return self._replace(failed_us=now_us, problem=str(_first(outcome)))
 
 
 class ReloadRecord:
-    """What came of the reloads of a gateway, for the log, the metrics and `/readyz`.
+    """What came of reloads, and which upgrade has failed: for the log, metrics and `/readyz`.
 
     Args:
         metrics: the counters of the process with the admin listener.
@@ -119,14 +133,30 @@ class ReloadRecord:
         now_us = self._clock() if ended_us is None else ended_us
         self.restore(self._state.after(outcome, now_us))
 
+    def note_upgrade(self, failed: FailedUpgrade) -> None:
+        """Count an upgrade that failed; who has tried it logs it."""
+        self._metrics.upgrades_failed += 1
+        self.restore(self._state._replace(upgrade=failed))
+
     @property
     def document(self) -> dict[str, str]:
         """Return when the configuration was applied; and if a reload has failed since, why."""
-        applied_us, failed_us, problem = self._state
-        shown = {"applied_at": _date(applied_us)}
-        if failed_us:
-            shown |= {"failed_at": _date(failed_us), "problem": problem}
+        shown = {"applied_at": _date(self._state.applied_us)}
+        if self._state.failed_us:
+            failed_at, problem = _date(self._state.failed_us), self._state.problem
+            shown |= {"failed_at": failed_at, "problem": problem}
         return shown
+
+    @property
+    def failed_upgrade(self) -> dict[str, str]:
+        """Return when an upgrade has failed, and why; empty if none has."""
+        upgrade = self._state.upgrade
+        if upgrade is None:
+            return {}
+        return {
+            "failed_at": _date(upgrade.ended_us),
+            "problem": upgrade.reason.partition("\n")[0],
+        }
 
 
 def _date(us: int) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.admin import ReloadOutcome, ReloadState, not_possible
+from gateway.admin import FailedUpgrade, ReloadOutcome, ReloadState, not_possible
 from gateway.base.clock import US, Clock, monotonic_us, wall_us
 from gateway.base.errors import GatewayError, Problem, StartError, problems_of
 from gateway.config.checking.check import Checked
@@ -120,6 +120,7 @@ class Reloads:
         self._reader = ConfigReader(source)
         self._attempt: _Attempt | None = None
         self._unreported: list[tuple[Child | None, ReloadReport]] = []
+        self._failed_upgrades: list[FailedUpgrade] = []
 
     def ask(self) -> None:
         """Reload as soon as possible, and after the reload in progress."""
@@ -411,6 +412,12 @@ class Reloads:
         report = ReloadReport(requests, self._source.loaded, outcome, ended_us)
         self._unreported.append((limiter, report))
 
+    def note_upgrade(self, reason: str) -> None:
+        """Let the limiter report that an upgrade has failed, as it does for a reload."""
+        failed = FailedUpgrade(reason, wall_us())
+        self.state = self.state._replace(upgrade=failed)
+        self._failed_upgrades.append(failed)
+
     def _report(self, children: Iterable[Child]) -> None:
         """Let the limiter report outcomes; a restarted one does it, too."""
         limiter = _limiter(children)
@@ -421,7 +428,11 @@ class Reloads:
             fitting = report if asked is limiter else report._replace(requests=0)
             with suppress(OSError):
                 _give(limiter, orders.OUTCOME, fitting)
+        for failed in self._failed_upgrades:
+            with suppress(OSError):
+                _give(limiter, orders.NOT_UPGRADED, failed)
         self._unreported.clear()
+        self._failed_upgrades.clear()
 
 
 def _limiter(children: Iterable[Child]) -> Child | None:

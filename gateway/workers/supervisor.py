@@ -368,7 +368,7 @@ class _Supervisor:
         try:
             successor = self._upgrade.begin(self._listeners.all, family, monotonic_us())
         except GatewayError as error:
-            self._log(logging.ERROR, upgrade.NOT_UPGRADED % error)
+            self._reloads.note_upgrade(str(error))
         else:
             self._log(logging.INFO, upgrade.UPGRADING % successor.pid)
 
@@ -380,7 +380,7 @@ class _Supervisor:
             self._log(logging.INFO, upgrade.UPGRADED)
             self._stop(is_replaced=True)
         elif is_done is not None:
-            self._log(logging.ERROR, upgrade.NOT_UPGRADED % self._upgrade.failure())
+            self._reloads.note_upgrade(self._upgrade.failure())
 
     def _log(self, level: int, line: str) -> None:
         """Let a child log a line about this process."""
