@@ -53,11 +53,12 @@ RATIO_VARIABLES: Final = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, start_signals: StartSignals | None = None) -> int:
     """Run a command.
 
     Args:
         arguments: the command line without the program's name.
+        start_signals: those that have come already, for a command that serves.
 
     Returns:
         0 for success, 1 for failure, 2 for an invalid command line.
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _take_standard_files()
     escape_unprintable()
     options = _parser().parse_args(arguments)
+    options.start_signals = start_signals
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -186,7 +188,7 @@ def _config(options: argparse.Namespace) -> Path:
 
 
 def _run(options: argparse.Namespace) -> int:
-    start_signals = StartSignals()
+    start_signals = options.start_signals or StartSignals()
     _get_ready()
     from gateway.config.checking.load import ConfigFiles
     from gateway.wiring.certificates import inspection
@@ -353,8 +355,8 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _ratio(_options: argparse.Namespace) -> int:
-    start_signals = StartSignals()
+def _ratio(options: argparse.Namespace) -> int:
+    start_signals = options.start_signals or StartSignals()
     _get_ready()
     from gateway.systems.ratio.environment import read_environment, told_of
     from gateway.workers.upgrade import succession_of
@@ -371,7 +373,7 @@ def _ratio(_options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    start_signals = StartSignals()
+    start_signals = options.start_signals or StartSignals()
     _get_ready()
     from gateway.workers.loop import run_in_loop
     from gateway.workers.upgrade import succession_of
