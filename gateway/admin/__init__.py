@@ -11,6 +11,7 @@ from gateway.admin.api import AdminServer
 from gateway.admin.mux import AdminAnswer, GuardFields, Query, Resource
 from gateway.admin.readiness import Phase, Readiness, StoreState, judge, judge_workers
 from gateway.admin.reloading import (
+    FailedUpgrade,
     Reloadable,
     ReloadOutcome,
     ReloadRecord,
@@ -22,6 +23,7 @@ from gateway.admin.resources import OneProcess, Scrape, Subject, of_process
 __all__ = [
     "AdminAnswer",
     "AdminServer",
+    "FailedUpgrade",
     "GuardFields",
     "OneProcess",
     "Phase",

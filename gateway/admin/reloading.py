@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from gateway.admin.mux import AdminAnswer, Query, Resource, json_answer, problem
@@ -51,6 +52,10 @@ def not_possible(file: str, message: str, hint: str = "") -> ReloadOutcome:
 class Reloadable(Protocol):
     """A gateway that can reload its configuration."""
 
+    @property
+    def file(self) -> str:
+        """The file or folder that it reads, as it was named at the start."""
+
     async def reload(self) -> ReloadOutcome:
         """Read, check and apply the configuration.
 
@@ -59,30 +64,44 @@ class Reloadable(Protocol):
         """
 
 
+class FailedUpgrade(NamedTuple):
+    """An upgrade of the program that failed.
+
+    Attributes:
+        reason: why.
+        ended_us: when that was known, in microseconds since 1970.
+    """
+
+    reason: str
+    ended_us: int
+
+
 class ReloadState(NamedTuple):
-    """Which configuration is in force.
+    """Which configuration is in force, in a program that was not replaced.
 
     Attributes:
         applied_us: when it was read and applied, in microseconds since 1970.
         failed_us: when a later reload failed last; 0 if none has.
         problem: the first problem of that reload.
+        upgrade: the last upgrade that failed; None if none has.
     """
 
     applied_us: int
     failed_us: int = 0
     problem: str = ""
+    upgrade: FailedUpgrade | None = None
 
     def after(self, outcome: ReloadOutcome, now_us: int) -> ReloadState:
         """Return the state after a reload."""
         if not outcome.is_possible:
             return self
         if outcome.is_applied:
-            return ReloadState(now_us)
+            return ReloadState(now_us, upgrade=self.upgrade)
         return self._replace(failed_us=now_us, problem=str(_first(outcome)))
 
 
 class ReloadRecord:
-    """What came of the reloads of a gateway, for the log, the metrics and `/readyz`.
+    """What came of reloads, and which upgrade has failed: for the log, metrics and `/readyz`.
 
     Args:
         metrics: the counters of the process with the admin listener.
@@ -114,14 +133,30 @@ class ReloadRecord:
         now_us = self._clock() if ended_us is None else ended_us
         self.restore(self._state.after(outcome, now_us))
 
+    def note_upgrade(self, failed: FailedUpgrade) -> None:
+        """Count an upgrade that failed; who has tried it logs it."""
+        self._metrics.upgrades_failed += 1
+        self.restore(self._state._replace(upgrade=failed))
+
     @property
     def document(self) -> dict[str, str]:
         """Return when the configuration was applied; and if a reload has failed since, why."""
-        applied_us, failed_us, problem = self._state
-        shown = {"applied_at": _date(applied_us)}
-        if failed_us:
-            shown |= {"failed_at": _date(failed_us), "problem": problem}
+        shown = {"applied_at": _date(self._state.applied_us)}
+        if self._state.failed_us:
+            failed_at, problem = _date(self._state.failed_us), self._state.problem
+            shown |= {"failed_at": failed_at, "problem": problem}
         return shown
+
+    @property
+    def failed_upgrade(self) -> dict[str, str]:
+        """Return when an upgrade has failed, and why; empty if none has."""
+        upgrade = self._state.upgrade
+        if upgrade is None:
+            return {}
+        return {
+            "failed_at": _date(upgrade.ended_us),
+            "problem": upgrade.reason.partition("\n")[0],
+        }
 
 
 def _date(us: int) -> str:
@@ -171,16 +206,23 @@ def reload_on_request(reloadable: Reloadable | None) -> Resource:
         if reloadable is None:
             detail = "The gateway was started without a configuration file."
             return problem(HTTPStatus.CONFLICT, detail)
-        return answer_of(await reloadable.reload())
+        return answer_of(await reloadable.reload(), reloadable.file)
 
     return Resource(PATH, "POST: reads the configuration again and applies it", act, ("POST",))
 
 
-def answer_of(outcome: ReloadOutcome) -> AdminAnswer:
-    """Return the response to `POST /reload`."""
+def answer_of(outcome: ReloadOutcome, file: str) -> AdminAnswer:
+    """Return the response to `POST /reload`.
+
+    Args:
+        outcome: what came of it.
+        file: what was read, as it was named at the start.
+    """
+    file = str(Path(file).absolute())
     problems = [_shown(each) for each in outcome.problems]
     if outcome.is_applied:
-        document = {"applied": True, "changes": list(outcome.changes), "warnings": problems}
+        changes = list(outcome.changes)
+        document = {"applied": True, "changes": changes, "warnings": problems, "file": file}
         return json_answer(HTTPStatus.OK, document)
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     detail = f"The configuration cannot be applied; {KEPT}."
@@ -188,7 +230,7 @@ def answer_of(outcome: ReloadOutcome) -> AdminAnswer:
         status = HTTPStatus.SERVICE_UNAVAILABLE
         detail = f"The configuration cannot be reloaded now: {_first(outcome).message}."
     about = {"title": status.phrase, "status": int(status), "detail": detail}
-    failed = {**about, "applied": False, "problems": problems}
+    failed = {**about, "applied": False, "problems": problems, "file": file}
     return json_answer(status, failed, "application/problem+json")
 
 

@@ -97,8 +97,11 @@ def readyz(subject: Subject) -> Resource:
     async def read(_query: Query) -> AdminAnswer:
         is_ready, phase, reasons = await subject.readiness()
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        document = {"ready": is_ready, "phase": phase, "reasons": reasons}
-        return json_answer(status, {**document, "config": subject.reloads.document})
+        document: dict[str, object] = {"ready": is_ready, "phase": phase, "reasons": reasons}
+        document["config"] = subject.reloads.document
+        if failed := subject.reloads.failed_upgrade:
+            document["upgrade"] = failed
+        return json_answer(status, document)
 
     return Resource("/readyz", "200 while the gateway should get traffic, else 503", read)
 

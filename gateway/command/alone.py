@@ -12,7 +12,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import Final
 
-from gateway.base.clock import US, monotonic_us
+from gateway.admin import FailedUpgrade
+from gateway.base.clock import US, monotonic_us, wall_us
 from gateway.base.errors import GatewayError
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import GatewayConfig
@@ -163,7 +164,7 @@ class _Upgrading:
         try:
             successor = self._upgrade.begin(self._running.sockets, {os.getpid()}, now_us)
         except GatewayError as error:
-            log.error(NOT_UPGRADED, error)  # noqa: TRY400 - the reason says it all
+            self._note(str(error))
             return
         log.info(UPGRADING, successor.pid)
         is_done = await self._serves(successor)
@@ -177,7 +178,12 @@ class _Upgrading:
         elif is_done is None:
             self._upgrade.abandon()
         else:
-            log.error(NOT_UPGRADED, await asyncio.to_thread(self._upgrade.failure))
+            self._note(await asyncio.to_thread(self._upgrade.failure))
+
+    def _note(self, reason: str) -> None:
+        """Tell everywhere that an upgrade has failed."""
+        log.error(NOT_UPGRADED, reason)
+        self._running.reloads.note_upgrade(FailedUpgrade(reason, wall_us()))
 
     async def _serves(self, successor: Successor) -> bool | None:
         """Return whether a successor serves; None if the gateway stops before that is known."""

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.command.arguments import StoreOnce, address
 from gateway.command.printing import EXIT_FAILED, EXIT_OK, print_problems
@@ -139,6 +139,7 @@ def _reload(options: argparse.Namespace, admin: str) -> ReloadOutcome:
         document = None
     outcome = outcome_of(document)
     if outcome is not None:
+        _compare_files(options, admin, document)
         return outcome
     if answer.status in {http.HTTPStatus.NOT_FOUND, http.HTTPStatus.METHOD_NOT_ALLOWED}:
         hint = "restart it, or use --admin HOST:PORT for another one"
@@ -149,3 +150,18 @@ def _reload(options: argparse.Namespace, admin: str) -> ReloadOutcome:
         hint = _WHERE
         message = f"{admin} answers with status {answer.status}; it is not an admin listener"
     raise _NoAnswer(f"{message}\n  hint: {hint}" if hint else message)
+
+
+def _compare_files(options: argparse.Namespace, admin: str, document: Any) -> None:
+    """Say so if the gateway has read another file than the one that it was found by."""
+    file = _file(options)
+    # Older gateways do not tell what they read.
+    told = document.get("file")
+    if file is None or not isinstance(told, str) or not told:
+        return
+    if Path(told).resolve() != file.resolve():
+        print(
+            f"sluice: the gateway at {admin} reads {told}; {file} was only read for the address of "
+            f"its admin listener\n  hint: change {told}, or start the gateway with {file}",
+            file=sys.stderr,
+        )

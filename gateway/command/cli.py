@@ -33,9 +33,9 @@ from gateway.command.printing import (
 from gateway.workers.start_signals import StartSignals
 
 if TYPE_CHECKING:
+    from gateway.config.checking.check import Checked
     from gateway.config.checking.load import ConfigFiles
     from gateway.config.models.gateway import GatewayConfig
-    from gateway.config.values.redaction import Secrets
     from gateway.wiring.gateway import Gateway
     from gateway.wiring.reloading import Reloader
     from gateway.workers.upgrade import Succession
@@ -53,11 +53,12 @@ RATIO_VARIABLES: Final = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, start_signals: StartSignals | None = None) -> int:
     """Run a command.
 
     Args:
         arguments: the command line without the program's name.
+        start_signals: those that have come already, for a command that serves.
 
     Returns:
         0 for success, 1 for failure, 2 for an invalid command line.
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _take_standard_files()
     escape_unprintable()
     options = _parser().parse_args(arguments)
+    options.start_signals = start_signals
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -186,7 +188,7 @@ def _config(options: argparse.Namespace) -> Path:
 
 
 def _run(options: argparse.Namespace) -> int:
-    start_signals = StartSignals()
+    start_signals = options.start_signals or StartSignals()
     _get_ready()
     from gateway.config.checking.load import ConfigFiles
     from gateway.wiring.certificates import inspection
@@ -207,22 +209,24 @@ def _run(options: argparse.Namespace) -> int:
             workers = worker_count(loaded.config.server.workers)
             if workers > 1:
                 return supervise(loaded, workers, files, start_signals, succession)
-        reloader_of = _reloader_of(files, loaded.secrets, succession)
+        reloader_of = _reloader_of(files, loaded, succession)
         return _run_alone(loaded.config, start_signals, succession, reloader_of)
 
 
 def _reloader_of(
-    files: ConfigFiles, secrets: Secrets, succession: Succession
+    files: ConfigFiles, loaded: Checked, succession: Succession
 ) -> Callable[[Gateway], Reloader]:
     """Return what makes the reloader of a gateway."""
+    from gateway.wiring.certificates import fingerprints
     from gateway.wiring.reloading import Reloader
 
     return partial(
         Reloader,
         source=files,
-        secrets=secrets,
+        secrets=loaded.secrets,
         manager=succession.manager,
         drop_unwanted=succession.drop_unwanted,
+        certificates=fingerprints(loaded.config),
     )
 
 
@@ -351,8 +355,8 @@ def _import_envoy_ratelimit(options: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _ratio(_options: argparse.Namespace) -> int:
-    start_signals = StartSignals()
+def _ratio(options: argparse.Namespace) -> int:
+    start_signals = options.start_signals or StartSignals()
     _get_ready()
     from gateway.systems.ratio.environment import read_environment, told_of
     from gateway.workers.upgrade import succession_of
@@ -369,7 +373,7 @@ def _ratio(_options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    start_signals = StartSignals()
+    start_signals = options.start_signals or StartSignals()
     _get_ready()
     from gateway.workers.loop import run_in_loop
     from gateway.workers.upgrade import succession_of
@@ -394,8 +398,9 @@ async def _serve_demo(listen: str, start_signals: StartSignals, succession: Succ
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(demo.DemoUpstream())
         files = ConfigFiles(demo.CONFIG, demo.environment(upstream.url, listen))
-        config, _, secrets = files.load()
-        reloader_of = _reloader_of(files, secrets, succession)
+        loaded = files.load()
+        config = loaded.config
+        reloader_of = _reloader_of(files, loaded, succession)
 
         async def announce(addresses: Sequence[object]) -> None:
             print(f"Sluice listens on http://{addresses[0]}, in front of a demo upstream.")

@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from gateway.admin.reloading import ReloadOutcome, ReloadRecord, not_possible
@@ -22,6 +24,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.base import Model
 from gateway.config.values.redaction import Secrets
 from gateway.net.service_manager import NO_MANAGER, ServiceManager
+from gateway.wiring.certificates import fingerprints, renewed
 from gateway.wiring.reading import read_in_time
 from gateway.wiring.watching import Watcher
 
@@ -81,6 +84,7 @@ class Reloader:
         manager: the service manager.
         drop_unwanted: closes inherited sockets that no listener of a configuration uses, and
             returns lines about them; blocks.
+        certificates: the fingerprints of their files.
     """
 
     def __init__(
@@ -90,12 +94,14 @@ class Reloader:
         secrets: Secrets,
         manager: ServiceManager = NO_MANAGER,
         drop_unwanted: Callable[[GatewayConfig], list[str]] = lambda _: [],
+        certificates: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         self._gateway = gateway
         self._source = source
         self._secrets = secrets
         self._manager = manager
         self._drop_unwanted = drop_unwanted
+        self._certificates = certificates
         self._has_started = asyncio.Event()
         self._has_ended = False
         self._reason = STOPPING
@@ -127,6 +133,11 @@ class Reloader:
         self.stop()
         await self._watcher.end()
         await self._tasks.finish(END_S)
+
+    @property
+    def file(self) -> str:
+        """The file or folder that is read: see `Reloadable`."""
+        return self._source.name
 
     @property
     def is_reloading(self) -> bool:
@@ -200,32 +211,47 @@ class Reloader:
         gateway, source = self._gateway, self._source
         gateway.renew_certificates()
         try:
-            loaded = await read_in_time(source.load, source.name)
+            loaded, certificates = await read_in_time(partial(read_all, source), source.name)
         finally:
             self._watcher.note(source.loaded)
         old, new = gateway.config, loaded.config
+        changes = renewed(self._certificates, certificates)
         if await asyncio.to_thread(is_same, old, new):
-            return ReloadOutcome(True, loaded.warnings, ())
-        outcome = await asyncio.to_thread(applied, old, self._secrets, loaded)
+            self._certificates = certificates
+            return ReloadOutcome(True, loaded.warnings, changes)
+        outcome = await asyncio.to_thread(applied, old, self._secrets, loaded, changes)
         await gateway.reload(new)
-        self._secrets = loaded.secrets
+        self._secrets, self._certificates = loaded.secrets, certificates
         self._watcher.look_every(new.server.watch)
         for line in await asyncio.to_thread(self._drop_unwanted, new):
             log.warning("%s", line)
         return outcome
 
 
-def applied(old: GatewayConfig, secrets: Secrets, loaded: Checked) -> ReloadOutcome:
+def read_all(source: ConfigSource) -> tuple[Checked, Mapping[str, bytes]]:
+    """Return a configuration, and the fingerprints of the files of its certificates; blocks.
+
+    Raises:
+        ConfigError: with all problems.
+    """
+    loaded = source.load()
+    return loaded, fingerprints(loaded.config)
+
+
+def applied(
+    old: GatewayConfig, secrets: Secrets, loaded: Checked, also: tuple[str, ...]
+) -> ReloadOutcome:
     """Return the outcome of a reload that is applied.
 
     Args:
         old: the configuration before.
         secrets: those in it.
         loaded: the configuration that takes its place.
+        also: what else has changed, in sentences.
     """
     hidden = secrets | loaded.secrets
     changes = tuple(map(hidden.hide, differences(old, loaded.config)))
-    return ReloadOutcome(True, loaded.warnings, changes)
+    return ReloadOutcome(True, loaded.warnings, (*changes, *also))
 
 
 def renew_only(gateway: Swappable, manager: ServiceManager) -> None:

@@ -13,7 +13,7 @@ from socket import socket
 from typing import Final, NamedTuple, cast
 
 import gateway
-from gateway.admin import AdminServer, Phase, ReloadState
+from gateway.admin import AdminServer, FailedUpgrade, Phase, ReloadState
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.net.start_errors import cannot_log
@@ -31,6 +31,7 @@ from gateway.workers.parcels import unpack
 from gateway.workers.preparing import Preparing
 from gateway.workers.reload_requests import ReloadRequests
 from gateway.workers.retired_counters import RetiredCounters
+from gateway.workers.upgrade import NOT_UPGRADED
 from gateway.workers.worker import Post
 
 log = logging.getLogger(__name__)
@@ -124,6 +125,7 @@ class _LimiterProcess:
                 orders.REOPEN: lambda _: self._reopen_log(),
                 orders.LOG: _log_text,
                 orders.OUTCOME: self._take_outcome,
+                orders.NOT_UPGRADED: self._take_failed_upgrade,
             },
         )
         self._preparing = preparing
@@ -261,6 +263,11 @@ class _LimiterProcess:
         for admin in self._old_admins:
             self._tasks.start(admin.close())
         self._old_admins = []
+
+    def _take_failed_upgrade(self, files: list[int]) -> None:
+        failed = cast("FailedUpgrade", unpack(files[0]))
+        log.error(NOT_UPGRADED, failed.reason)
+        self._fleet.reloads.note_upgrade(failed)
 
     def _drain(self) -> None:
         self._fleet.drain()

@@ -48,6 +48,8 @@ LOG: Final = b"W"
 """Log the line in this file, with its level (for the limiter)."""
 OUTCOME: Final = b"O"
 """How a reload went is in this file (for the limiter, which reports it to the operator)."""
+NOT_UPGRADED: Final = b"N"
+"""Why an upgrade has failed, and when, is in this file (for the limiter, likewise)."""
 
 LINK_SOCKETS: Final = 2
 MAX_FILES: Final = 200

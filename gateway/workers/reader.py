@@ -7,6 +7,7 @@ the way of its forks.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from gateway.base.clock import US
 from gateway.base.errors import GatewayError, Problem, problems_of
 from gateway.config.checking.check import Checked
 from gateway.wiring.reading import READ_S, not_read
-from gateway.wiring.reloading import ConfigSource
+from gateway.wiring.reloading import ConfigSource, read_all
 from gateway.workers.child import Child, start_child
 from gateway.workers.parcels import blank, fill, unpack
 
@@ -32,11 +33,13 @@ class ReadConfig(NamedTuple):
         loaded: the configuration; None if it cannot be used.
         problems: why not.
         digest: of the files that were read, as in `ConfigSource`.
+        certificates: the fingerprints of their files.
     """
 
     loaded: Checked | None
     problems: tuple[Problem, ...]
-    digest: bytes = b""
+    digest: bytes
+    certificates: Mapping[str, bytes]
 
 
 class ConfigReader:
@@ -126,7 +129,7 @@ class _ReaderProcess(NamedTuple):
 
 
 def _failed(error: GatewayError, name: str) -> ReadConfig:
-    return ReadConfig(None, problems_of(error, name))
+    return ReadConfig(None, problems_of(error, name), b"", {})
 
 
 def _taken(parcel: int) -> ReadConfig | None:
@@ -144,8 +147,8 @@ def _read(source: ConfigSource, parcel: int, channel: socket) -> int:
             with suppress(OSError):
                 os.close(number)
     try:
-        loaded = source.load()
-        found = ReadConfig(loaded, (), source.loaded)
+        loaded, certificates = read_all(source)
+        found = ReadConfig(loaded, (), source.loaded, certificates)
     except GatewayError as error:
         found = _failed(error, source.name)._replace(digest=source.loaded)
     except Exception as error:  # noqa: BLE001 - the configuration in force must go on

@@ -9,18 +9,18 @@ watches its children meanwhile. The limiter tells the operator what came of it (
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.admin import ReloadOutcome, ReloadState, not_possible
+from gateway.admin import FailedUpgrade, ReloadOutcome, ReloadState, not_possible
 from gateway.base.clock import US, Clock, monotonic_us, wall_us
 from gateway.base.errors import GatewayError, Problem, StartError, problems_of
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
-from gateway.config.values.redaction import Secrets
 from gateway.net.start_errors import cannot_change_workers
+from gateway.wiring.certificates import fingerprints, renewed
 from gateway.wiring.client_listeners import BoundSocket
 from gateway.wiring.reloading import ConfigSource, applied, is_same
 from gateway.workers import orders
@@ -57,6 +57,7 @@ class _Attempt:
     Attributes:
         number: its number.
         loaded: the configuration.
+        certificates: the fingerprints of their files.
         parcel: the same, for the children.
         sockets: its sockets.
         outcome: what to report if it is applied.
@@ -68,6 +69,7 @@ class _Attempt:
 
     number: int
     loaded: Checked
+    certificates: Mapping[str, bytes]
     parcel: int
     sockets: ChangedSockets
     outcome: ReloadOutcome
@@ -82,7 +84,7 @@ class Reloads:
 
     Args:
         source: where the configuration comes from.
-        secrets: those of the configuration in force.
+        loaded: the configuration in force.
         names: the names of the limiter and of all workers, in this order.
         use: called with a configuration and its sockets when it takes effect.
         succession: of this process: its service manager and its inherited sockets.
@@ -96,14 +98,15 @@ class Reloads:
     def __init__(
         self,
         source: ConfigSource,
-        secrets: Secrets,
+        loaded: Checked,
         names: Sequence[str],
         use: Callable[[GatewayConfig, Listeners], None],
         succession: Succession,
         clock: Clock = monotonic_us,
     ) -> None:
         self._source = source
-        self._secrets = secrets
+        self._secrets = loaded.secrets
+        self._certificates = fingerprints(loaded.config)
         self._names = names
         self._use = use
         self._manager = succession.manager
@@ -117,6 +120,7 @@ class Reloads:
         self._reader = ConfigReader(source)
         self._attempt: _Attempt | None = None
         self._unreported: list[tuple[Child | None, ReloadReport]] = []
+        self._failed_upgrades: list[FailedUpgrade] = []
 
     def ask(self) -> None:
         """Reload as soon as possible, and after the reload in progress."""
@@ -181,7 +185,7 @@ class Reloads:
         if (read := self._reader.result(self._clock())) is not None:
             self._source.loaded = read.digest
             if read.loaded is not None:
-                self._try(read.loaded, config, listeners, children)
+                self._try(read.loaded, read.certificates, config, listeners, children)
             else:
                 self._end(ReloadOutcome(False, read.problems, ()))
         attempt = self._attempt
@@ -241,6 +245,9 @@ class Reloads:
     def _begin(self, children: Sequence[Child]) -> None:
         """Let a child read the configuration."""
         self._remember_who_asks(children)
+        for child in children:
+            # Also if the configuration cannot be used, or has not changed.
+            orders.give(child.channel, orders.RENEW)
         self._manager.reloading()
         try:
             self._reader.start(self._clock())
@@ -252,13 +259,14 @@ class Reloads:
     def _try(
         self,
         loaded: Checked,
+        certificates: Mapping[str, bytes],
         config: GatewayConfig,
         listeners: Listeners,
         children: Sequence[Child],
     ) -> None:
         name = self._source.name
         try:
-            self._attempt = self._send_all(loaded, config, listeners, children)
+            self._attempt = self._send_all(loaded, certificates, config, listeners, children)
         except GatewayError as error:
             problems = problems_of(error, name)
         except OSError as error:
@@ -277,18 +285,21 @@ class Reloads:
     def _send_all(
         self,
         loaded: Checked,
+        certificates: Mapping[str, bytes],
         config: GatewayConfig,
         listeners: Listeners,
         children: Sequence[Child],
     ) -> _Attempt | None:
         """Send the configuration to all children if anything has changed."""
         new = loaded.config
+        also = renewed(self._certificates, certificates)
         if is_same(config, new):
-            self._end(ReloadOutcome(True, loaded.warnings, ()))
+            self._certificates = certificates
+            self._end(ReloadOutcome(True, loaded.warnings, also))
             return None
         if worker_count(new.server.workers) != len(listeners.workers):
             raise cannot_change_workers()
-        outcome = applied(config, self._secrets, loaded)
+        outcome = applied(config, self._secrets, loaded, also)
         parcel = pack(new)
         try:
             sockets = rebind(listeners, config, new, self._handover)
@@ -299,6 +310,7 @@ class Reloads:
         attempt = _Attempt(
             number=self._number,
             loaded=loaded,
+            certificates=certificates,
             parcel=parcel,
             sockets=sockets,
             outcome=outcome,
@@ -348,7 +360,7 @@ class Reloads:
         attempt.sockets.take_effect()
         attempt.is_committed = True
         attempt.answers = Answers((), self._clock())
-        self._secrets = attempt.loaded.secrets
+        self._secrets, self._certificates = attempt.loaded.secrets, attempt.certificates
         self._use(attempt.loaded.config, attempt.sockets.listeners)
         for child in self._taking_part(attempt, children):
             self._order(child, orders.COMMIT)
@@ -400,6 +412,12 @@ class Reloads:
         report = ReloadReport(requests, self._source.loaded, outcome, ended_us)
         self._unreported.append((limiter, report))
 
+    def note_upgrade(self, reason: str) -> None:
+        """Let the limiter report that an upgrade has failed, as it does for a reload."""
+        failed = FailedUpgrade(reason, wall_us())
+        self.state = self.state._replace(upgrade=failed)
+        self._failed_upgrades.append(failed)
+
     def _report(self, children: Iterable[Child]) -> None:
         """Let the limiter report outcomes; a restarted one does it, too."""
         limiter = _limiter(children)
@@ -410,7 +428,11 @@ class Reloads:
             fitting = report if asked is limiter else report._replace(requests=0)
             with suppress(OSError):
                 _give(limiter, orders.OUTCOME, fitting)
+        for failed in self._failed_upgrades:
+            with suppress(OSError):
+                _give(limiter, orders.NOT_UPGRADED, failed)
         self._unreported.clear()
+        self._failed_upgrades.clear()
 
 
 def _limiter(children: Iterable[Child]) -> Child | None:

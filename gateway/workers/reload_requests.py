@@ -16,13 +16,13 @@ class ReloadRequests:
     """Passes them to the supervisor, and its reports to those who asked; a `Reloadable`.
 
     Args:
-        name: of the configuration, for messages.
+        name: of the configuration, for messages: its file or folder.
         ask: asks the supervisor, with the number of requests so far.
         record: takes note of the outcome of every reload.
     """
 
     def __init__(self, name: str, ask: Callable[[int], None], record: ReloadRecord) -> None:
-        self._name = name
+        self.file = name
         self._ask = ask
         self._record = record
         self._requests = 0
@@ -54,7 +54,7 @@ class ReloadRequests:
 
     @property
     def _stopping(self) -> ReloadOutcome:
-        return not_possible(self._name, STOPPING)
+        return not_possible(self.file, STOPPING)
 
     def _answer(self, requests: int, outcome: ReloadOutcome) -> None:
         for number in [number for number in self._waiting if number <= requests]:

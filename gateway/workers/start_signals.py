@@ -26,6 +26,8 @@ class StartSignals:
         self._noted: set[int] = set()
         for number in NOTED:
             signal.signal(number, self._note)
+        # A predecessor lets them wait until then.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTED)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._noted.add(number)

@@ -106,7 +106,7 @@ class _Supervisor:
         self._is_upgrade_asked = self._is_reload_put_off = False
         self._is_stopped = False
         self._names = (LIMITER, *(f"worker-{number + 1}" for number in range(self._count)))
-        self._reloads = Reloads(source, loaded.secrets, self._names, self._use, succession)
+        self._reloads = Reloads(source, loaded, self._names, self._use, succession)
         self._children: dict[str, Child] = {}
         self._reasons = dict.fromkeys(self._names, "")
         self._restarts = Restarts(self._names)
@@ -243,8 +243,6 @@ class _Supervisor:
         elif number == signal.SIGUSR1:
             self._order_all(orders.REOPEN)
         elif number == signal.SIGHUP:
-            # Also if the configuration cannot be used, or has not changed.
-            self._order_all(orders.RENEW)
             self._reloads.ask()
 
     def _go_on_with_reload(self, *, is_late: bool) -> None:
@@ -369,7 +367,7 @@ class _Supervisor:
         try:
             successor = self._upgrade.begin(self._listeners.all, family, monotonic_us())
         except GatewayError as error:
-            self._log(logging.ERROR, upgrade.NOT_UPGRADED % error)
+            self._reloads.note_upgrade(str(error))
         else:
             self._log(logging.INFO, upgrade.UPGRADING % successor.pid)
 
@@ -386,7 +384,7 @@ class _Supervisor:
             if limiter is not None:
                 orders.give(limiter.channel, orders.YIELD)
         elif is_done is not None:
-            self._log(logging.ERROR, upgrade.NOT_UPGRADED % self._upgrade.failure())
+            self._reloads.note_upgrade(self._upgrade.failure())
 
     def _log(self, level: int, line: str) -> None:
         """Let a child log a line about this process."""

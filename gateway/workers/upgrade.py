@@ -25,6 +25,7 @@ from gateway.net.binding import SHARED, Sharing, places_of
 from gateway.net.handover import Handover, HasNumber, Unwanted
 from gateway.net.inherited import UPGRADE, VARIABLES, Announcement, announcement
 from gateway.net.service_manager import NOTIFY_SOCKET, ServiceManager
+from gateway.workers.start_signals import NOTED, signals_blocked
 
 UPGRADING: Final = "upgrading: process %d is starting"
 UPGRADED: Final = "upgraded: the new process serves; this one finishes its requests and ends"
@@ -226,11 +227,13 @@ class Succession:
             said = Announcement(announced, channel, frozenset(family))
             numbers = {channel, *(one.number for one in announced), *_inheritable()}
             try:
-                process = subprocess.Popen(
-                    [sys.executable, *sys.orig_argv[1:]],
-                    env={**self._environment, UPGRADE: said.to_text()},
-                    pass_fds=tuple(numbers),
-                )
+                # Until it can note them, which takes an interpreter some time, signals wait.
+                with signals_blocked(NOTED):
+                    process = subprocess.Popen(
+                        [sys.executable, *sys.orig_argv[1:]],
+                        env={**self._environment, UPGRADE: said.to_text()},
+                        pass_fds=tuple(numbers),
+                    )
             except OSError:
                 ours.close()
                 raise

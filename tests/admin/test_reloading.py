@@ -31,6 +31,8 @@ JSON: Final = "Content-Type: application/json\r\n"
 class _Scripted:
     """A gateway whose reloads come out as told."""
 
+    file = "/etc/sluice.yaml"
+
     def __init__(self, outcome: ReloadOutcome) -> None:
         self.outcome = outcome
         self.reloads = 0
@@ -230,7 +232,7 @@ _OUTCOMES = st.builds(
 @given(outcome=_OUTCOMES)
 def test_an_outcome_survives_the_wire(outcome: ReloadOutcome) -> None:
     """A command prints what the gateway has found, whatever that is."""
-    answer: AdminAnswer = answer_of(outcome)
+    answer: AdminAnswer = answer_of(outcome, "/etc/sluice.yaml")
     assert isinstance(answer.body, bytes)
     kept = outcome if outcome.is_applied else outcome._replace(changes=())
     assert outcome_of(json.loads(answer.body)) == kept

@@ -16,10 +16,12 @@ from typing import Any, Final
 import pytest
 import requests
 
+from tests.certificates import Authority
 from tests.configmap import ConfigMapVolume
 from tests.conftest import StartGateway
 from tests.e2e.raw import RawClient, RawConnection, RawUpstream, get
 from tests.e2e.signs import PATIENCE_S, log_lines, metric, wait_for_metric
+from tests.e2e.test_tls import secure
 from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
 from tests.upstreams import Upstream
 from tests.workers.family import limiter_of, wait_until_ready
@@ -234,6 +236,53 @@ def test_the_command_prints_what_changed(configure: Configure) -> None:
     assert "/more" in done.stdout
     assert one.body() == "two"
     assert one.results() == {"applied": 4, "failed": 0}
+
+
+def test_the_command_says_that_certificates_were_renewed(
+    configure: Configure, authority: Authority
+) -> None:
+    """Once; with a change of the configuration as well, and they are in use."""
+    shown, port = authority.issue("a.test"), free_port()
+    one = configure(_text("one"))
+    listener = f'{{ address: "127.0.0.1:{port}", tls: {{ cert: {shown.cert}, key: {shown.key} }} }}'
+    one.first = one.first.replace("listen: [", f"listen: [{listener}, ")
+    one.write(_text("one"))
+    assert "is new, with TLS" in _sluice("reload", one.file).stdout
+
+    def names() -> list[str]:
+        with secure(RawClient(port), authority.client_context()) as client:
+            shown = client.sock.getpeercert()  # type: ignore[attr-defined]
+        return [name for _, name in shown["subjectAltName"]]
+
+    renewed = f"Renewed and in use: {shown.cert} and {shown.key}.\n"
+    for text, changes in ((_text("one"), ""), (_text("two"), "Route")):
+        new = f"{len(text)}{changes.lower()}.test"
+        shown.replace_by(authority.issue("a.test", new))
+        one.write(text)
+        done = _sluice("reload", one.file)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(changes)
+        assert done.stdout.endswith(renewed)
+        _until(lambda new=new: {tuple(names()) for _ in range(8)} == {("a.test", new)}, "not used")  # type: ignore[misc]
+    assert _sluice("reload", one.file).stdout == "Nothing has changed.\n"
+    assert len(_messages(one.gateway, "Renewed and in use")) == 2
+
+
+def test_the_command_says_that_the_gateway_reads_another_file(
+    configure: Configure, tmp_path: Path
+) -> None:
+    """A file that names its admin listener finds it, and is not what is applied."""
+    one = configure(_text("one"))
+    other = tmp_path / "other.yaml"
+    other.write_text(one.first + one.counted(_text("two")))
+    done = _sluice("reload", other)
+    assert done.stdout == "Nothing has changed.\n"
+    assert f"reads {one.file}; {other} was only read for the address" in done.stderr
+    assert f"hint: change {one.file}, or start the gateway with {other}" in done.stderr
+    assert one.body() == "one"
+    same = tmp_path / "same.yaml"
+    same.symlink_to(one.file)
+    assert _sluice("reload", same).stderr == ""
 
 
 def test_the_command_prints_problems_as_check_does(configure: Configure) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,9 +87,10 @@ class _Start:
         self._command = [sys.executable, "-m", "gateway", "run", str(file)]
         self.process: subprocess.Popen[bytes] | None = None
 
-    def begin(self) -> subprocess.Popen[bytes]:
-        """Start it."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    def begin(self, first: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start it; modules in a folder come before all others."""
+        path = f"{ROOT}" if first is None else f"{first}:{ROOT}"
+        env = {**os.environ, "PYTHONPATH": path}
         self.process = subprocess.Popen(
             self._command, env=env, stderr=subprocess.PIPE, start_new_session=True
         )
@@ -149,6 +151,70 @@ def test_a_start_that_is_told_to_end(tmp_path: Path, workers: int, moment: str) 
     wait_until(lambda: MOMENTS[moment](process.pid, tmp_path), f"it never {moment}")
     assert start.end(signal.SIGTERM) == 0
     assert not is_there(process.pid)
+
+
+HELD_IMPORT: Final = """
+import os, sys
+
+if not os.path.exists({folder!r} + "/held"):
+    open({folder!r} + "/held", "w").close()
+    open({folder!r} + "/go").read()
+del sys.modules["argparse"]
+sys.path.remove(os.path.dirname(__file__))
+import argparse
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_signals_that_come_before_the_modules_of_the_command(tmp_path: Path, workers: int) -> None:
+    """None ends the start: it reloads, reopens its log and upgrades when it serves."""
+    file, shadows = tmp_path / "gateway.yaml", tmp_path / "shadows"
+    start = _Start(tmp_path, workers, file)
+    file.write_text(start.text)
+    os.mkfifo(tmp_path / "go")
+    shadows.mkdir()
+    (shadows / "argparse.py").write_text(HELD_IMPORT.format(folder=str(tmp_path)))
+    process = start.begin(shadows)
+    wait_until((tmp_path / "held").exists, "it does not import")
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        process.send_signal(number)
+    (tmp_path / "go").write_text("")
+    # Only the last process of all has no successor.
+    assert process.wait(30) == 0
+    log = (tmp_path / "log").read_text()
+    assert "upgraded: the new process serves" in log
+    assert "configuration reloaded: nothing has changed" in log
+    (successor,) = _upgrading(tmp_path / "log")
+    os.kill(successor, signal.SIGTERM)
+    wait_until(lambda: not is_there(successor), "the successor does not end")
+    assert process.communicate()[1] == b""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_successor_notes_signals_from_its_first_moment(tmp_path: Path, workers: int) -> None:
+    """Before it runs any code of its own: they wait in the system."""
+    file = tmp_path / "gateway.yaml"
+    start = _Start(tmp_path, workers, file)
+    file.write_text(start.text)
+    process = start.begin()
+    log = tmp_path / "log"
+    wait_until(lambda: log.exists() and "listening" in log.read_text(), "it does not start")
+    process.send_signal(signal.SIGUSR2)
+    wait_until(lambda: bool(_upgrading(log)), "no upgrade")
+    (successor,) = _upgrading(log)
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        os.kill(successor, number)
+    assert process.wait(30) == 0
+    assert is_there(successor)
+    os.kill(successor, signal.SIGTERM)
+    wait_until(lambda: not is_there(successor), "the successor does not end")
+    assert process.communicate()[1] == b""
+
+
+def _upgrading(log: Path) -> list[int]:
+    return [
+        int(pid) for pid in re.findall(r"upgrading: process (\d+) is starting", log.read_text())
+    ]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -20,6 +20,7 @@ import requests
 from gateway.workers.upgrade import Successor
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
+from tests.e2e.signs import metric
 from tests.processes import answers, free_pair, free_port
 from tests.workers.family import PATIENCE_S, children, is_there, wait_until
 from tests.workers.succession import Load, UnixClient, takes_connections, upgradable
@@ -153,8 +154,16 @@ def test_one_that_cannot_start_changes_nothing(
                     load.wait_for_more()
                     assert running.pid == pid
                     wait_until(lambda: children(pid) == family, "what failed is still there")
+                    failed = requests.get(f"{running.gateway.admin_url}/readyz", timeout=10).json()
+                    assert failed["phase"] == "serving"
+                    assert said in failed["upgrade"]["problem"]
+                    assert failed["upgrade"]["failed_at"] >= failed["config"]["applied_at"]
+                assert metric(running.gateway, "sluice_upgrades_failed_total") == len(faults)
                 running.wait_for_end(running.upgrade())
                 load.wait_for_more()
+                assert metric(running.gateway, "sluice_upgrades_failed_total") == 0
+                shown = requests.get(f"{running.gateway.admin_url}/readyz", timeout=10).json()
+                assert "upgrade" not in shown
             assert load.failures == []
 
 

@@ -329,6 +329,7 @@ class GatewayMetrics:
         is_last_reload_applied: whether the last reload succeeded; also if there was none.
         config_applied_us: when the configuration in force was read and applied, in microseconds
             since 1970.
+        upgrades_failed: upgrades that were given up, so that this program continues to serve.
         memory: the keys of the memory store, by policy; empty if counts are elsewhere.
     """
 
@@ -345,6 +346,7 @@ class GatewayMetrics:
         self.config_reloads: defaultdict[str, int] = defaultdict(int)
         self.is_last_reload_applied = True
         self.config_applied_us = self.started_us
+        self.upgrades_failed = 0
         self.log = LogMetrics()
         self.memory: dict[str, MemoryMetrics] = {}
         self.routes: dict[str, RouteMetrics] = {}

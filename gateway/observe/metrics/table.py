@@ -116,6 +116,11 @@ TABLE: Final[tuple[Section[Any], ...]] = (
                 None,
                 lambda us: us / 1e6,
             ),
+            counter(
+                "sluice_upgrades_failed",
+                "Upgrades of the program that failed; the one that is running continued.",
+                "upgrades_failed",
+            ),
         ),
     ),
     Section(

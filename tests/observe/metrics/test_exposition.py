@@ -397,6 +397,7 @@ def counted(seed: int) -> GatewayMetrics:
     metrics.client_errors["framing"] += seed
     metrics.config_reloads["failed"] += seed
     metrics.is_last_reload_applied = seed != 2
+    metrics.upgrades_failed = seed
     metrics.memory["p"] = memory = MemoryMetrics()
     memory.keys, memory.evicted, memory.overflowed, memory.refused = seed, 2, 3 * seed, 4
     return metrics
