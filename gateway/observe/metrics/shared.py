@@ -16,7 +16,6 @@ import logging
 from collections import defaultdict
 from collections.abc import MutableSequence
 from ctypes import Structure, c_uint64
-from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from gateway.base.clock import US, Clock, wall_us
@@ -162,17 +161,21 @@ class _Entries:
 class _SharedHistogram(Histogram):
     """A histogram whose cells are in a ledger as soon as something was counted."""
 
+    __slots__ = ("_entries", "_field")
+
     def __init__(self, entries: _Entries, field: str, like: Histogram) -> None:
         super().__init__(like.bounds_us)
-        self._open = partial(entries.open, field, (), len(self.cells))
+        self._entries = entries
+        self._field = field
         del self.cells
 
     def __getattr__(self, name: str) -> Any:
         # Called only for what is not there, which costs `observe` nothing afterwards.
         if name != "cells":
             raise AttributeError(name)
-        self.cells = cast("MutableSequence[int]", self._open())
-        return self.cells
+        cells = self._entries.open(self._field, (), len(self.bounds_us) + 2)
+        self.cells = cast("MutableSequence[int]", cells)
+        return cells
 
 
 class _SharedCounts(defaultdict[Any, int]):
@@ -199,6 +202,8 @@ class _SharedCounts(defaultdict[Any, int]):
 
 
 class _RouteWords(RouteMetrics):
+    __slots__ = ("entries",)
+
     entries: _Entries
 
 
@@ -270,7 +275,8 @@ def _shared(plain: Any, kind: str, shared: type[Any], entries: _Entries) -> Any:
         made = cast("Any", object.__new__(shared))
     made.entries = entries
     counts = [field.name for field in FIELDS[kind][1] if field.join is COUNTS]
-    for name, value in vars(plain).items():
+    for name in getattr(plain, "__slots__", None) or vars(plain):
+        value = getattr(plain, name)
         if name in counts:
             setattr(made, name, _SharedCounts(entries, name))
         elif isinstance(value, Histogram):
@@ -297,7 +303,8 @@ class SharedMetrics(Structure, GatewayMetrics):
         """Show what is found here now, and nothing else."""
         kinds = (kind for kind, _ in FIELDS.values())
         children = (child for kind in kinds for _, child in kind.children(self))
-        self.book.settle({child.entries for child in children})
+        # A store of another distribution may count by itself what it keeps in this process.
+        self.book.settle({child.entries for child in children if hasattr(child, "entries")})
 
     def used_cpu(self, seconds: float) -> None:
         """Record the CPU time that this process has used so far."""

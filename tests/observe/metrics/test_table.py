@@ -48,7 +48,7 @@ def test_whatever_is_counted_is_told_to_other_processes(name: str) -> None:
     """Each attribute of a child is a counter of the table, or each process has its own."""
     kind, fields = FIELDS[name]
     child = kind.child(GatewayMetrics(), *("x" for _ in kind.labels))
-    attributes = set(vars(child))
+    attributes = set(getattr(child, "__slots__", None) or vars(child))
     told = {field.name for field in fields}
     assert attributes - told <= OWN | CHILDREN | MADE_WITH
     assert told <= attributes
