@@ -234,7 +234,6 @@ class StoreMetrics:
 
     Attributes:
         decisions: how many decisions it made.
-        batches: in how many calls.
         errors: how many calls failed, by `StoreError.reason`.
         breaker: the state of the circuit breaker: closed, open or half_open.
         is_ready: whether it would probably reply now.
@@ -249,7 +248,6 @@ class StoreMetrics:
 
     def __init__(self) -> None:
         self.decisions = 0
-        self.batches = 0
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.breaker = "closed"
         self.is_ready = True
@@ -260,9 +258,13 @@ class StoreMetrics:
         self.messages: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refresh: Callable[[], None] = lambda: None
 
+    @property
+    def batches(self) -> int:
+        """Return in how many calls it made them."""
+        return sum(self.duration.counts)
+
     def answered(self, decisions: int, duration_us: int) -> None:
         """Count one successful call, and the decisions in it."""
-        self.batches += 1
         self.decisions += decisions
         self.duration.observe(duration_us)
 

@@ -13,6 +13,7 @@ flight may count on for something that is not configured any more.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import MutableSequence
 from ctypes import Structure, c_uint64
@@ -159,23 +160,31 @@ class _Entries:
 
 
 class _SharedHistogram(Histogram):
-    """A histogram whose cells are in a ledger as soon as something was counted."""
+    """A histogram whose cells are written to a ledger as well, once something was counted."""
 
-    __slots__ = ("_entries", "_field")
+    __slots__ = ("_entries", "_field", "_words")
 
     def __init__(self, entries: _Entries, field: str, like: Histogram) -> None:
         super().__init__(like.bounds_us)
         self._entries = entries
         self._field = field
-        del self.cells
+        self._words: memoryview | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        # Called only for what is not there, which costs `observe` nothing afterwards.
-        if name != "cells":
-            raise AttributeError(name)
-        cells = self._entries.open(self._field, (), len(self.bounds_us) + 2)
-        self.cells = cast("MutableSequence[int]", cells)
-        return cells
+    def observe(self, duration_us: int) -> None:
+        """Count one duration, in microseconds."""
+        words = self._words
+        if words is None:
+            words = self._open()
+        cells = self.cells
+        place = bisect_left(self._edges_us, duration_us)
+        # To write a word takes half as long as to read it, too.
+        words[place] = cells[place] = cells[place] + 1
+        words[0] = cells[0] = cells[0] + duration_us
+
+    def _open(self) -> memoryview:
+        words = self._words = self._entries.open(self._field, (), len(self.cells))
+        self.cells = list(words)
+        return words
 
 
 class _SharedCounts(defaultdict[Any, int]):
@@ -202,9 +211,22 @@ class _SharedCounts(defaultdict[Any, int]):
 
 
 class _RouteWords(RouteMetrics):
-    __slots__ = ("entries",)
+    # Its statuses are in the ledger only: nothing reads them here, and each request counts one.
+    __slots__ = ("_words", "entries")
 
-    entries: _Entries
+    def __init__(self, entries: _Entries) -> None:
+        super().__init__()
+        self.entries = entries
+        self.duration = _SharedHistogram(entries, "duration", self.duration)
+        self._words: dict[int, memoryview] = {}
+
+    def answered(self, status: int, duration_us: int) -> None:
+        """Count one answered request."""
+        word = self._words.get(status)
+        if word is None:
+            word = self._words[status] = self.entries.open("statuses", (status,), 1)
+        word[0] += 1
+        self.duration.observe(duration_us)
 
 
 class _PolicyWords(Structure, PolicyMetrics):
@@ -247,7 +269,6 @@ class _FrontendWords(Structure, FrontendMetrics):
 
 
 _SHARED: Final[dict[type[Any], tuple[str, type[Any]]]] = {
-    RouteMetrics: ("route", _RouteWords),
     PolicyMetrics: ("policy", _PolicyWords),
     UpstreamMetrics: ("upstream", _UpstreamWords),
     TargetMetrics: ("target", _TargetWords),
@@ -256,7 +277,7 @@ _SHARED: Final[dict[type[Any], tuple[str, type[Any]]]] = {
     LogMetrics: ("log", _LogWords),
     FrontendMetrics: ("listener", _FrontendWords),
 }
-"""For each class of counters, the name of its kind and the class that shares them."""
+"""For each class of counters with numbers, the name of its kind and the class that shares them."""
 
 
 def _shared(plain: Any, kind: str, shared: type[Any], entries: _Entries) -> Any:
@@ -269,14 +290,10 @@ def _shared(plain: Any, kind: str, shared: type[Any], entries: _Entries) -> Any:
         entries: theirs.
     """
     numbers = [field.name for field in NUMBERS[kind]]
-    if numbers:
-        made = shared.from_buffer(entries.open("", (), len(numbers)))
-    else:
-        made = cast("Any", object.__new__(shared))
+    made = shared.from_buffer(entries.open("", (), len(numbers)))
     made.entries = entries
     counts = [field.name for field in FIELDS[kind][1] if field.join is COUNTS]
-    for name in getattr(plain, "__slots__", None) or vars(plain):
-        value = getattr(plain, name)
+    for name, value in vars(plain).items():
         if name in counts:
             setattr(made, name, _SharedCounts(entries, name))
         elif isinstance(value, Histogram):
@@ -295,6 +312,8 @@ class SharedMetrics(Structure, GatewayMetrics):
 
     def new(self, make: type[T], *labels: str) -> T:
         """Return new counters; those of a target are shown when they are found at `settle`."""
+        if make is RouteMetrics:
+            return cast("T", _RouteWords(self.book.entries("route", labels, is_shown=True)))
         kind, shared = _SHARED[make]
         entries = self.book.entries(kind, labels, is_shown=make is not TargetMetrics)
         return cast("T", _shared(make(), kind, shared, entries))

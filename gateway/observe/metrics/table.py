@@ -34,6 +34,7 @@ from gateway.observe.metrics.families import (
     MOST,
     SOME,
     SUM_IF_KNOWN,
+    TIMES,
     WORST,
     Family,
     Field,
@@ -296,7 +297,14 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         STORES,
         (
             counter("sluice_store_decisions", "Decisions made by a store.", "decisions"),
-            counter("sluice_store_batches", "Successful calls to a store.", "batches"),
+            Family(
+                "counter",
+                "sluice_store_batches",
+                "Successful calls to a store.",
+                (),
+                (Field("duration", TIMES),),
+                lambda of: (((), of.batches),),
+            ),
             counters(
                 "sluice_store_errors", "Failed calls to a store, by reason.", ("reason",), "errors"
             ),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock
-from gateway.observe.metrics import GatewayMetrics, Histogram, add, pieces
+from gateway.observe.metrics import GatewayMetrics, Histogram, RouteMetrics, add, pieces
 from gateway.observe.metrics.exposition import render
 from gateway.observe.metrics.families import (
     BREAKER_STATES,
@@ -53,10 +53,13 @@ def _set(child: Any, field: Field, dice: random.Random) -> None:
         assert field.join == TIMES
         for _ in range(dice.randrange(3)):
             value.observe(dice.randrange(10**8))
+    elif isinstance(child, RouteMetrics):
+        for _ in range(dice.randrange(3)):
+            child.answered(200, dice.randrange(10**8))
     elif field.join in VALUES:
         setattr(child, field.name, VALUES[field.join](dice))
     else:
-        one = {"statuses": 200, "answers": ("ask", "ok"), "messages": ("in", "ok")}
+        one = {"answers": ("ask", "ok"), "messages": ("in", "ok")}
         for _ in range(1 + dice.randrange(3)):
             value[one.get(field.name, dice.choice(TEXTS))] += dice.randrange(1, 5)
 
