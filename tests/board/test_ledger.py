@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.board.ledger import CHANGES, USED, Ledger, LedgerEntry, cpu_us, entries
+from gateway.board.ledger import CHANGES, STATE, USED, Ledger, LedgerEntry, cpu_us, entries
 from tests.board.cutting import CHUNK, Killed, Memory
 
 NAMES = [b"a", b"b" * 7, b"c" * 8, b"d" * 9, b"e" * 40, b"f" * 70]
@@ -133,6 +133,62 @@ def test_even_the_beginning_may_be_cut() -> None:
         assert read(memory) == {}
         Ledger(memory.chunk).open(b"a", 2).counts[1] += 3
         assert read(memory) == {b"a": [0, 3]}
+
+
+def test_a_place_is_used_again_without_a_moment_that_misleads() -> None:
+    """Whatever word is the last: half of it is not read, and a reader notices that it changed."""
+    changes = 0
+    for writes in range(30):
+        memory = Memory()
+        ledger = Ledger(memory.chunk)
+        ledger.hide(ledger.open(b"old name", 2), b"old name")
+        assert memory.words[CHANGES] == changes
+        memory.writes = writes
+        try:
+            entry = ledger.open(b"new", 2)
+        except Killed:
+            assert read(memory) in ({}, {b"new": [0, 0]})
+            assert bool(writes) == (memory.words[CHANGES] != changes)
+        else:
+            assert entry.begin < memory.words[USED] < CHUNK
+            assert memory.words[CHANGES] == changes + 2
+            assert writes > 6
+            return
+        memory.writes = 1 << 30
+        Ledger(memory.chunk)
+        assert memory.words[CHANGES] % 2 == 0
+    pytest.fail("it is never complete")
+
+
+def test_what_a_killed_process_left_behind_the_end_is_not_read() -> None:
+    """Not even where the next one leaves a gap, because its entry has no room there."""
+    memory = Memory()
+    ledger = Ledger(memory.chunk)
+    while memory.words[USED] + 16 < CHUNK:
+        ledger.open(b"%d" % memory.words[USED], 3)
+    before, end = read(memory), memory.words[USED]
+    # All of it is written, but for the word that admits it.
+    memory.writes = 8
+    with pytest.raises(Killed):
+        Ledger(memory.chunk).open(b"cut", 3)
+    assert memory.words[end + STATE] == 3 << 32 | 3
+    assert read(memory) == before
+    memory.writes = 1 << 30
+    Ledger(memory.chunk).open(b"large", CHUNK // 2)
+    assert read(memory) == {**before, b"large": [0] * (CHUNK // 2)}
+
+
+def test_a_name_that_is_open_already_has_another_entry() -> None:
+    """What counts there is not disturbed, and when it is no longer shown, the other may be."""
+    memory = Memory()
+    ledger = Ledger(memory.chunk)
+    old, new = ledger.open(b"a", 1), ledger.open(b"a", 1, is_shown=False)
+    new.counts[0] += 5
+    assert read(memory) == {b"a": [0]}
+    ledger.hide(old, b"a")
+    ledger.show(new, b"a")
+    old.counts[0] += 1
+    assert read(memory) == {b"a": [5]}
 
 
 def test_names_that_come_and_go_need_no_more_memory() -> None:
