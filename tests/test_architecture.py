@@ -437,6 +437,8 @@ def _slots_without_a_value(of: ast.ClassDef) -> set[object]:
     for one in of.body:
         if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__slots__":
             slots |= {each.value for each in ast.walk(one.value) if isinstance(each, ast.Constant)}
+    # Python sets this one.
+    slots.discard("__weakref__")
     left = ["__init__"] if slots and "__init__" in methods else []
     seen: set[str] = set()
     while left:

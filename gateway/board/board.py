@@ -31,16 +31,19 @@ class Board:
     Args:
         workers: how many there are.
 
+    Attributes:
+        seats: how many seats it has.
+
     Raises:
         OSError: no memory or no descriptor is available.
     """
 
     def __init__(self, workers: int) -> None:
-        self._seats = SEATS_EACH * workers
-        self._memory = mmap.mmap(-1, self._seats * STRIDE * WORD_BYTES)
+        self.seats = SEATS_EACH * workers
+        self._memory = mmap.mmap(-1, self.seats * STRIDE * WORD_BYTES)
         self._words = memoryview(self._memory).cast("Q")
         self._secret = os.urandom(16)
-        self._bells = [Bell() for _ in range(self._seats)]
+        self._bells = [Bell() for _ in range(self.seats)]
 
     def take(self) -> int:
         """Return the number of a free seat, which is in use from now on.
@@ -48,7 +51,7 @@ class Board:
         Raises:
             OSError: all are in use, because workers that were replaced have not ended.
         """
-        for number in range(self._seats):
+        for number in range(self.seats):
             if not self._words[number * STRIDE + IN_USE]:
                 self._words[number * STRIDE + IN_USE] = 1
                 return number

@@ -140,7 +140,7 @@ class Decider:
     def publish(self) -> None:
         """Let the counters show this decider's store."""
         if isinstance(self._store, MessagingStore):
-            self._metrics.messages = self._store.messages
+            self._store.messages = self._metrics.messages
         self._metrics.refresh = self._refresh_metrics
 
     def _decide_locally(self, terms: Sequence[Terms]) -> None:

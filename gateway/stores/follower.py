@@ -51,7 +51,7 @@ class Follower:
         self._shards = Shards(self._call, metrics, clock)
         self._watching = Tasks()
         self._missed_period: _MissedPeriod | None = None
-        metrics.missed = metrics.missed or 0
+        metrics.is_follower = True
         metrics.refresh = self._refresh_metrics
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ class Follower:
         """Count decisions that it should have made, and log the beginning of a spell of misses."""
         now_us = self._clock()
         number = sum(ask.cost > 0 for ask in asks)  # A query leaves no count.
-        self._metrics.missed = (self._metrics.missed or 0) + number
+        self._metrics.missed += number
         if self._missed_period is None:
             self._missed_period = _MissedPeriod(now_us)
             log.warning("the new store is unavailable (%s); the old store decides", reason)

@@ -6,12 +6,14 @@ distributions add theirs by an entry point of the group `sluice.stores`, whose n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Protocol
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.install_hint import install_hint
+from gateway.observe.metrics import MemoryMetrics
 from gateway.stores.base import Store
 from gateway.stores.kinds import STORES, StoreKind, offered
 from gateway.stores.memory.store import DEFAULT_MAX_KEYS, MemoryStore
@@ -65,10 +67,23 @@ def find_store(url: str) -> StoreMaker:
     return make_store
 
 
-def open_memory(url: str, *, domain: str, deadline_us: int) -> MemoryStore:  # noqa: ARG001
-    """Return the store of `memory://?max_keys=...`."""
+def open_memory(
+    url: str,
+    *,
+    domain: str,  # noqa: ARG001
+    deadline_us: int,  # noqa: ARG001
+    new_counters: Callable[[str], MemoryMetrics] = lambda _: MemoryMetrics(),
+) -> MemoryStore:
+    """Return the store of `memory://?max_keys=...`.
+
+    Args:
+        url: as given.
+        domain: not used: no other gateway sees its keys.
+        deadline_us: not used: it answers immediately.
+        new_counters: as in `MemoryStore`.
+    """
     max_keys, advice = _room(url)
-    return MemoryStore(max_keys, advice=advice)
+    return MemoryStore(max_keys, advice=advice, new_counters=new_counters)
 
 
 def reconfigure_memory(store: MemoryStore, url: str) -> None:

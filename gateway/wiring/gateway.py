@@ -92,7 +92,8 @@ class Gateway:
     ) -> None:
         require_strict_parser()
         self._resources = resources
-        self.metrics = GatewayMetrics(gateway.__version__)
+        shared = resources.metrics if resources is not None else None
+        self.metrics = shared or GatewayMetrics(gateway.__version__)
         self.reloads = ReloadRecord(self.metrics)
         self.reloadable: Reloadable | None = None
         self._phase = Phase.STARTING

@@ -21,7 +21,7 @@ from gateway.config.models.upstreams import part_of
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.net.binding import SHARED, Sharing
 from gateway.observe.logs import AccessLog
-from gateway.observe.metrics import GatewayMetrics
+from gateway.observe.metrics import GatewayMetrics, ShownNames
 from gateway.proxy.client.admission import ClientBounds, affordable
 from gateway.proxy.gate import Gate
 from gateway.proxy.server import ProxySettings
@@ -281,18 +281,12 @@ class RunningConfig:
     def publish(self) -> None:
         """Let the counters show what this configuration uses, and nothing else."""
         config, metrics = self.config, self._around.metrics
-        metrics.keep(
-            routes={route.name for route in config.routes},
-            policies=config.policies,
-            upstreams=config.upstreams,
-            frontends=titles(config.listeners),
-        )
-        if config.store.migrate is None:
-            metrics.stores.pop("new", None)
+        metrics.keep(shown_names(config))
         self.decider.publish()
         show_memory(self.store, metrics)
         for upstream in self.upstreams.values():
             upstream.publish()
+        metrics.settle()
 
     async def retire(self, successor: RunningConfig) -> None:
         """End what another configuration does not use, once no request needs it any more."""
@@ -343,6 +337,17 @@ def _has_same_store(old: GatewayConfig, new: GatewayConfig) -> bool:
         if memory_url(old) != before.url:
             return False
     return old.domain == new.domain and before.model_copy(update=same) == after
+
+
+def shown_names(config: GatewayConfig) -> ShownNames:
+    """Return what the counters of a configuration are about."""
+    return ShownNames(
+        routes={route.name for route in config.routes},
+        policies=config.policies,
+        upstreams=config.upstreams,
+        stores={"main"} if config.store.migrate is None else {"main", "new"},
+        frontends=titles(config.listeners),
+    )
 
 
 def bounds_of(config: GatewayConfig, workers: int) -> ClientBounds:

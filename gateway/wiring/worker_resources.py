@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gateway.board.board import Seat
 from gateway.net.binding import ALONE, Sharing
+from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.wiring.client_listeners import BoundSocket
 from gateway.wiring.running import ProcessParts
@@ -25,6 +26,7 @@ class WorkerResources(NamedTuple):
             process, and some of their protocols allow one server per address.
         sharing: how these listeners share addresses with the worker that this one replaces.
         seat: its place at the board that it shares with the others; None for none.
+        metrics: its counters, which others can read; None for its own.
     """
 
     name: str
@@ -35,6 +37,7 @@ class WorkerResources(NamedTuple):
     is_first: bool = True
     sharing: Sharing = ALONE
     seat: Seat | None = None
+    metrics: GatewayMetrics | None = None
 
     def parts(self, alone: ProcessParts) -> ProcessParts:
         """Return the parts of this worker, made from those of a process that is the only one."""

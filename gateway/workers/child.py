@@ -16,6 +16,7 @@ from gateway.base.clock import US, monotonic_us
 from gateway.base.errors import GatewayError
 from gateway.workers import orders
 from gateway.workers.orphans import end_with_parent
+from gateway.workers.places import Place
 from gateway.workers.start_signals import signals_blocked
 from gateway.workers.watchdog import Sample, Watchdog
 
@@ -38,6 +39,7 @@ class Child:
         name: its name, for the log.
         pid: its id.
         channel: the supervisor's end.
+        place: what it has in shared memory; None if it serves nobody.
         limit_us: how long it may send no beat; None for no limit.
 
     Attributes:
@@ -49,15 +51,18 @@ class Child:
         is_replaced: whether it was notified that another serves in its place.
         hung_us: how long it had sent no beat when it was killed for that.
         error: why it cannot start, as reported.
-        seat: its place at the board; None for the limiter.
+        cpu_us: the CPU time that it has used; known when it has ended.
         reloads: how many requests for a reload it has passed on.
         is_asking: whether there was one since this was last set to False.
     """
 
-    def __init__(self, name: str, pid: int, channel: socket, limit_us: int | None) -> None:
+    def __init__(
+        self, name: str, pid: int, channel: socket, place: Place | None, limit_us: int | None
+    ) -> None:
         self.name = name
         self.pid = pid
         self.channel = channel
+        self.place = place
         self.started_us = monotonic_us()
         self.watchdog = None if limit_us is None else Watchdog(limit_us, self.started_us)
         self.hung_us = 0
@@ -66,7 +71,7 @@ class Child:
         self.has_yielded = False
         self.is_replaced = False
         self.error: GatewayError | None = None
-        self.seat: int | None = None
+        self.cpu_us = 0
         self.reloads = 0
         self.is_asking = False
         self._answers: list[orders.ChildMessage] = []
@@ -124,9 +129,10 @@ class Child:
 
     def exit_description(self) -> str | None:
         """Return how it ended, in words; None while it runs."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        pid, status, usage = os.wait4(self.pid, os.WNOHANG)
         if not pid:
             return None
+        self.cpu_us = round((usage.ru_utime + usage.ru_stime) * US)
         while self.listen():
             pass
         self.channel.close()
@@ -159,7 +165,11 @@ def kill_and_wait(children: Collection[Child]) -> None:
 
 
 def start_child(
-    name: str, siblings: Iterable[Child], run: Callable[[socket], int], limit_us: int | None
+    name: str,
+    siblings: Iterable[Child],
+    run: Callable[[socket], int],
+    place: Place | None,
+    limit_us: int | None,
 ) -> Child:
     """Start a process that runs a function and exits with its result.
 
@@ -168,6 +178,7 @@ def start_child(
         siblings: the other children. The new one must not keep their channels open, or they would
             not notice the end of the supervisor.
         run: the function, which receives the child's end of its channel.
+        place: what it has in shared memory; None if it serves nobody.
         limit_us: how long it may send no beat; None for no limit.
     """
     ours, theirs = socketpair()
@@ -182,7 +193,7 @@ def start_child(
             _run_child(parent, theirs, run)
     theirs.close()
     ours.setblocking(False)
-    return Child(name, pid, ours, limit_us)
+    return Child(name, pid, ours, place, limit_us)
 
 
 def _run_child(parent: int, channel: socket, run: Callable[[socket], int]) -> NoReturn:

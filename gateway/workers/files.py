@@ -13,7 +13,7 @@ class SharedFiles(NamedTuple):
     """Descriptors of files that the supervisor keeps open for its children."""
 
     log_lock: int
-    past: int
+    counters: int
 
 
 @contextmanager
@@ -21,12 +21,12 @@ def shared_files() -> Iterator[SharedFiles]:
     """Create them empty; they vanish at the end."""
     if hasattr(os, "memfd_create"):
         # In memory, for read-only systems.
-        files = SharedFiles(os.memfd_create("log_lock"), os.memfd_create("past"))
+        files = SharedFiles(os.memfd_create("log_lock"), os.memfd_create("counters"))
         try:
             yield files
         finally:
             for descriptor in files:
                 os.close(descriptor)
     else:
-        with tempfile.TemporaryFile() as log_lock, tempfile.TemporaryFile() as past:
-            yield SharedFiles(log_lock.fileno(), past.fileno())
+        with tempfile.TemporaryFile() as log_lock, tempfile.TemporaryFile() as counters:
+            yield SharedFiles(log_lock.fileno(), counters.fileno())

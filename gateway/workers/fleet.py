@@ -1,38 +1,34 @@
 """All workers of a gateway together, for the admin listener.
 
-Counters are the sum over all workers, including those that have ended (`retired_counters`), so that
+Counters are the sum of all ledgers, in which processes that have ended count as those that run, so
 no counter decreases. Gauges of a worker count if it responds in time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from socket import socket
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import Metric
 
 from gateway.admin import Phase, Readiness, ReloadRecord, Scrape, judge_workers, of_process
+from gateway.base.clock import US
 from gateway.base.tasks import Tasks
-from gateway.observe.metrics import GatewayMetrics, add, pieces
-from gateway.workers.reports import COUNTED, STATE, WorkerReport, slices
-from gateway.workers.retired_counters import RetiredCounters
+from gateway.board.ledger import cpu_us, entries
+from gateway.board.ledger_file import LedgerFile
+from gateway.observe.metrics import GatewayMetrics, ShownNames, add, add_counts, pieces
+from gateway.observe.metrics.shared import SharedMetrics
+from gateway.workers.reports import CPU, GAUGES, PIECES, STATE, WorkerReport
 
 ANSWER_S: Final = 1.0
 """How long a worker may take to respond."""
-COLLECT_S: Final = 0.3
-"""How often workers are asked for their counters without a scrape, so that one that is killed loses
-few.
-"""
-COLLECT_MOST_S: Final = 5.0
-"""How often they are asked if that takes long, because there are many counters or much to do."""
-COLLECT_SHARE: Final = 1 / 50
-"""The part of the time that asking may take."""
-
-_CPU: Final = "process_cpu_seconds_total"
 _START: Final = "process_start_time_seconds"
+
+T = TypeVar("T")
 
 
 class Fleet:
@@ -41,25 +37,29 @@ class Fleet:
     Args:
         workers: how many workers there should be.
         own: the counters of the limiter itself.
-        past: the counters of workers that have ended.
+        ledgers: those of all processes.
+        names: what the configuration has counters for.
         phase: starting until all workers have served once.
         warning: returns a remark about the store that they share.
 
     Attributes:
+        names: as given; set it when the configuration changes.
         reloads: what came of its reloads.
     """
 
     def __init__(
         self,
         workers: int,
-        own: GatewayMetrics,
-        retired: RetiredCounters,
+        own: SharedMetrics,
+        ledgers: LedgerFile,
+        names: ShownNames,
         phase: Phase = Phase.STARTING,
         warning: Callable[[], str] = str,
     ) -> None:
         self._workers = workers
         self._own = own
-        self._retired = retired
+        self._ledgers = ledgers
+        self.names = names
         self._there: list[WorkerReport] = []
         self._phase = phase
         self._warning = warning
@@ -67,7 +67,6 @@ class Fleet:
         self._tasks = Tasks()
         self._all_there = asyncio.Event()
         self._patient_until = asyncio.get_running_loop().time() + ANSWER_S
-        self._tasks.start(self._collect())
 
     async def join(self, connection: socket) -> None:
         """Add a worker that is reached over this connection, which the fleet then owns."""
@@ -82,19 +81,9 @@ class Fleet:
         """Record that the gateway shuts down."""
         self._phase = Phase.DRAINING
 
-    async def _collect(self) -> None:
-        loop = asyncio.get_running_loop()
-        took_s = 0.0
-        while True:
-            await asyncio.sleep(pause_s(took_s))
-            began = loop.time()
-            await self._ask(COUNTED)
-            took_s = loop.time() - began
-
     async def _forget_when_lost(self, worker: WorkerReport) -> None:
         await worker.lost
         self._there.remove(worker)
-        self._retired.add_ended(worker.process.get(_CPU, 0.0), worker.counted)
 
     async def is_alive(self) -> bool:
         """Return whether a worker responds; if there is none, one is being started."""
@@ -116,30 +105,30 @@ class Fleet:
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._patient_until):
                 await self._all_there.wait()
-        answered = await self._ask(COUNTED)
-        # As of one moment: a worker that ends while the sum is made must not count twice.
+        answered = await self._ask(GAUGES)
+        self._own.used_cpu(_value(own_process, CPU))
+        # Those that have ended meanwhile have no gauges.
         fresh = [worker for worker in self._there if worker in answered]
-        silent = [worker for worker in self._there if worker not in answered]
-        parts = [(worker.counted, worker in fresh) for worker in self._there]
-        own = list(pieces(self._own))
-        self._retired.show(_cpu_seconds(own_process), own)
-        parts += [(self._retired.pieces, False), (own, True)]
-        processes = [worker.process for worker in fresh]
-        ended_cpu = self._retired.cpu_seconds + sum(
-            worker.process.get(_CPU, 0.0) for worker in silent
-        )
-        total = GatewayMetrics(self._own.version, lambda: self._retired.started_us)
+        total = GatewayMetrics(self._own.version, lambda: self._ledgers.started_us)
         total.config_applied_us = self._own.config_applied_us
         total.workers = sum(
             worker.readiness is not None and worker.readiness.phase is Phase.SERVING
             for worker in fresh
         )
-        for counted, is_fresh in parts:
-            for some in slices(counted):
-                for piece in some:
-                    add(total, piece, gauges=is_fresh)
-                await asyncio.sleep(0)
-        return Scrape(total, sum_of_processes(own_process, [*processes, {_CPU: ended_cpu}]))
+        processes = [worker.process for worker in fresh]
+        gauges = [piece for worker in fresh for piece in worker.gauges]
+        for some in _slices(chain(pieces(self._own), gauges)):
+            for piece in some:
+                add(total, piece)
+            await asyncio.sleep(0)
+        copies = await asyncio.to_thread(self._ledgers.copies)
+        for part in _slices(chain.from_iterable(map(entries, copies))):
+            for entry in part:
+                add_counts(total, *entry)
+            await asyncio.sleep(0)
+        total.keep(self.names)
+        cpu_seconds = sum(map(cpu_us, copies)) / US
+        return Scrape(total, sum_of_processes(own_process, processes, cpu_seconds))
 
     async def _ask(self, question: bytes) -> list[WorkerReport]:
         """Return the workers that responded."""
@@ -148,26 +137,33 @@ class Fleet:
         return [worker for worker, has in zip(asked, answered, strict=True) if has]
 
 
-def pause_s(took_s: float) -> float:
-    """Return how long to wait before workers are asked again, in seconds.
+def _slices(every: Iterable[T]) -> Iterator[list[T]]:
+    """Yield parts that delay nothing."""
+    left = iter(every)
+    while some := list(islice(left, PIECES)):
+        yield some
+
+
+def _value(families: Iterable[Metric], name: str) -> float:
+    return sum(one.value for each in families for one in each.samples if one.name == name)
+
+
+def sum_of_processes(
+    own: Iterable[Metric], others: Sequence[dict[str, float]], cpu_seconds: float
+) -> list[Metric]:
+    """Return memory and open files of all processes, the first of their start times, and CPU time.
 
     Args:
-        took_s: how long it took the last time.
+        own: of this process.
+        others: of the others that are there.
+        cpu_seconds: the CPU time of all, and of those that have ended.
     """
-    return min(max(COLLECT_S, took_s / COLLECT_SHARE), COLLECT_MOST_S)
-
-
-def _cpu_seconds(families: Iterable[Metric]) -> float:
-    return sum(one.value for each in families for one in each.samples if one.name == _CPU)
-
-
-def sum_of_processes(own: Iterable[Metric], others: Sequence[dict[str, float]]) -> list[Metric]:
-    """Return memory, CPU and open files of all processes, and the first of their start times."""
     families = list(own)
     for family in families:
         for place, sample in enumerate(family.samples):
             values = [sample.value, *(one[sample.name] for one in others if sample.name in one)]
-            # Rounded, or the order of the addends could make a counter decrease in its last digit.
-            value = min(values) if sample.name == _START else round(sum(values), 6)
+            value = min(values) if sample.name == _START else sum(values)
+            if sample.name == CPU:
+                value = cpu_seconds
             family.samples[place] = sample._replace(value=value)
     return families

@@ -9,28 +9,28 @@ import asyncio
 import gc
 import logging
 from collections.abc import Sequence
+from functools import partial
 from socket import socket
 from typing import Final, NamedTuple, cast
 
-import gateway
 from gateway.admin import AdminServer, FailedUpgrade, Phase, ReloadState
 from gateway.base.tasks import Tasks
 from gateway.config.models.gateway import Address, GatewayConfig
 from gateway.net.start_errors import cannot_log
 from gateway.observe.logs import Output, open_output, setup_logging
-from gateway.observe.metrics import GatewayMetrics
+from gateway.observe.metrics import MemoryMetrics
 from gateway.stores.opening import open_memory, reconfigure_memory
 from gateway.stores.shared.server import SharedServer
 from gateway.wiring.client_listeners import BoundSocket
 from gateway.wiring.limiter import limits_by_policy, memory_url
 from gateway.wiring.reloading import ConfigSource
+from gateway.wiring.running import shown_names
 from gateway.wiring.watching import Watcher
 from gateway.workers import orders
 from gateway.workers.fleet import Fleet
 from gateway.workers.parcels import unpack
 from gateway.workers.preparing import Preparing
 from gateway.workers.reload_requests import ReloadRequests
-from gateway.workers.retired_counters import RetiredCounters
 from gateway.workers.upgrade import NOT_UPGRADED
 from gateway.workers.worker import Post
 
@@ -44,7 +44,6 @@ LOOK_S: Final = 0.005
 async def serve(
     config: GatewayConfig,
     workers: int,
-    past_file: int,
     post: Post,
     source: ConfigSource,
     state: ReloadState,
@@ -54,7 +53,6 @@ async def serve(
     Args:
         config: the configuration of the gateway.
         workers: how many workers there are.
-        past_file: the file of `RetiredCounters`.
         post: its channel, name and the sockets of the admin listener.
         source: where the configuration comes from.
         state: what came of reloads so far.
@@ -62,7 +60,7 @@ async def serve(
     Raises:
         StartError: the log's file cannot be opened.
     """
-    running = _LimiterProcess(config, workers, past_file, post, source, state)
+    running = _LimiterProcess(config, workers, post, source, state)
     await running.serve()
     return 0
 
@@ -87,26 +85,36 @@ class _LimiterProcess:
         self,
         config: GatewayConfig,
         workers: int,
-        past_file: int,
         post: Post,
         source: ConfigSource,
         state: ReloadState,
     ) -> None:
         self._config = config
         self._post = post
-        self._metrics = GatewayMetrics(gateway.__version__)
+        self._metrics = post.place.counters()
         self._output = self._open_output(config)
         self._log_as(config)
         if post.reason:
             log.warning("%s", post.reason)
         # Kept while the counts are elsewhere: what was counted here still counts on a return.
         url, deadline_us = memory_url(config), config.store.deadline
-        self._store = open_memory(url, domain=config.domain, deadline_us=deadline_us)
+        self._store = open_memory(
+            url,
+            domain=config.domain,
+            deadline_us=deadline_us,
+            new_counters=partial(self._metrics.new, MemoryMetrics),
+        )
         self._use_store(config)
         # A restarted limiter does not wait for all workers: one may be missing by now.
-        retired = RetiredCounters(past_file, self._metrics.started_us)
         phase = Phase.SERVING if post.reason else Phase.STARTING
-        self._fleet = Fleet(workers, self._metrics, retired, phase, lambda: self._store.warning)
+        self._fleet = Fleet(
+            workers,
+            self._metrics,
+            post.place.ledgers,
+            shown_names(config),
+            phase,
+            lambda: self._store.warning,
+        )
         self._fleet.reloads.restore(state)
         self._ended, self._may_serve = asyncio.Event(), asyncio.Event()
         if not post.handover.is_pending:
@@ -200,6 +208,7 @@ class _LimiterProcess:
         if left is not self._output:
             left.close()
         self._use_store(self._config)
+        self._fleet.names = shown_names(self._config)
         self._watcher.look_every(self._config.server.watch)
         if self._config.admin == before.admin:
             return

@@ -1,28 +1,32 @@
 """The limiter's questions to workers, and their answers.
 
-A question is one byte; answers are JSON frames, any number of them for `COUNTED`. A worker is asked
-one question of a kind at a time, so answers need no number.
+What workers have counted is in their ledgers; they are asked for what is true only now. A question
+is one byte; answers are JSON frames, any number of them for `GAUGES`. A worker is asked one
+question of a kind at a time, so answers need no number.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final, cast
 
 from gateway.admin import Phase, Readiness, of_process
 from gateway.base.tasks import Tasks
 from gateway.observe.metrics import Piece, pieces
+from gateway.observe.metrics.shared import SharedMetrics
 from gateway.stores.shared.frames import Splitter, frame
 from gateway.wiring.gateway import Gateway
 
 STATE: Final = b"s"
-COUNTED: Final = b"c"
+GAUGES: Final = b"g"
+
+CPU: Final = "process_cpu_seconds_total"
 
 PIECES: Final = 64
-"""How many counters are written and read in one step, between turns of the loops."""
+"""How many pieces are written and read in one step, between turns of the loops."""
 
 
 class Reporter(asyncio.Protocol):
@@ -30,21 +34,15 @@ class Reporter(asyncio.Protocol):
 
     Args:
         gateway: the worker.
+        metrics: its counters.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, metrics: SharedMetrics) -> None:
         self._gateway = gateway
+        self._metrics = metrics
         self._transport: asyncio.Transport | None = None
         self._tasks = Tasks()
         self._telling = asyncio.Lock()
-        self._gone = asyncio.Event()
-
-    async def finish(self) -> None:
-        """Send the counters for the last time, and return when they are sent."""
-        await self._report()
-        if self._transport is not None:
-            self._transport.close()
-            await self._gone.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Record that the limiter is connected."""
@@ -55,19 +53,19 @@ class Reporter(asyncio.Protocol):
         """Answer a question."""
         if STATE in data:
             self._send({"state": self._gateway.readiness})
-        if COUNTED in data:
+        if GAUGES in data:
             self._tasks.start(self._report())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Record that the limiter is gone."""
         self._transport = None
         self._tasks.cancel()
-        self._gone.set()
 
     async def _report(self) -> None:
         async with self._telling:
             process = await asyncio.to_thread(_process)
-            every = pieces(self._gateway.metrics)
+            self._metrics.used_cpu(process.get(CPU, 0.0))
+            every = pieces(self._metrics)
             while some := list(islice(every, PIECES)):
                 self._send({"pieces": some})
                 await asyncio.sleep(0)
@@ -86,14 +84,14 @@ class WorkerReport(asyncio.Protocol):
     """The limiter's end of the connection to one worker.
 
     Attributes:
-        counted: the worker's counters, as of its last answer.
-        process: its memory, CPU and open files, likewise.
+        gauges: the values of the worker that change, as of its last answer.
+        process: its memory and open files, likewise.
         readiness: whether it should get traffic, likewise; None before its first answer.
         lost: a future that is done when the worker is gone.
     """
 
     def __init__(self) -> None:
-        self.counted: list[Piece] = []
+        self.gauges: list[Piece] = []
         self.process: dict[str, float] = {}
         self.readiness: Readiness | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -142,15 +140,9 @@ class WorkerReport(asyncio.Protocol):
         self.readiness = Readiness(is_ready, Phase(phase), tuple(reasons))
         question = STATE
         if "process" in answer:
-            question = COUNTED
-            self.counted, self._coming = self._coming, []
+            question = GAUGES
+            self.gauges, self._coming = self._coming, []
             self.process = answer["process"]
         asked = self._asked.get(question)
         if asked is not None and not asked.done():
             asked.set_result(None)
-
-
-def slices(every: list[Piece]) -> Iterator[list[Piece]]:
-    """Yield the counters in parts that delay nothing."""
-    for begin in range(0, len(every), PIECES):
-        yield every[begin : begin + PIECES]

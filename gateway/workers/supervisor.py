@@ -17,7 +17,6 @@ from typing import Final, NoReturn
 
 from gateway.base.clock import monotonic_us
 from gateway.base.errors import GatewayError
-from gateway.board.board import Board
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.start_errors import too_many_workers
@@ -29,6 +28,7 @@ from gateway.workers.files import SharedFiles, shared_files
 from gateway.workers.listeners import Listeners, bind
 from gateway.workers.loop import run_in_loop
 from gateway.workers.parcels import pack
+from gateway.workers.places import Place, Places
 from gateway.workers.reload import Reloads
 from gateway.workers.restarts import Restarts
 from gateway.workers.start_signals import StartSignals
@@ -66,8 +66,8 @@ def supervise(
     with ExitStack() as stack:
         try:
             files = stack.enter_context(shared_files())
-            board = stack.enter_context(closing(Board(workers)))
-            supervisor = _Supervisor(loaded, source, listeners, files, board, succession)
+            places = stack.enter_context(closing(Places(workers, files.counters)))
+            supervisor = _Supervisor(loaded, source, listeners, files, places, succession)
         except OSError as error:
             listeners.remove_files()
             raise too_many_workers(workers, error) from error
@@ -82,7 +82,7 @@ class _Supervisor:
         source: where it comes from.
         listeners: the sockets of the limiter and of each worker.
         files: the files that they share.
-        board: where workers count what they share.
+        places: what its children have in shared memory.
         succession: of this process.
     """
 
@@ -92,7 +92,7 @@ class _Supervisor:
         source: ConfigSource,
         listeners: Listeners,
         files: SharedFiles,
-        board: Board,
+        places: Places,
         succession: Succession,
     ) -> None:
         self._config = config = loaded.config
@@ -100,7 +100,7 @@ class _Supervisor:
         self._count = len(listeners.workers)
         self._listeners = listeners
         self._files = files
-        self._board = board
+        self._places = places
         self._succession = succession
         self._upgrade = Upgrade(succession)
         self._is_upgrade_asked = self._is_reload_put_off = False
@@ -167,18 +167,15 @@ class _Supervisor:
             OSError: there are not enough resources.
         """
         siblings = list(self._children.values())
-        seat = None if name == LIMITER else self._board.take()
-        run = partial(self._run_in_child, name, seat)
+        place = self._places.take(is_limiter=name == LIMITER)
+        run = partial(self._run_in_child, name, place)
         try:
-            child = start_child(name, siblings, run, self._watchdog_us)
+            return start_child(name, siblings, run, place, self._watchdog_us)
         except OSError:
-            if seat is not None:
-                self._board.free(seat)
+            self._places.free(place, 0)
             raise
-        child.seat = seat
-        return child
 
-    def _run_in_child(self, name: str, seat: int | None, channel: socket) -> int:
+    def _run_in_child(self, name: str, place: Place, channel: socket) -> int:
         """Run a child's part, in the child; return its exit status."""
         self._events.close_in_child()
         self._reloads.close_in_child()
@@ -190,16 +187,15 @@ class _Supervisor:
         predecessors |= self._succession.predecessors
         # Listeners for other systems are in the first worker.
         handover = self._succession.enter_child(keeps_sockets=is_first)
-        if seat is None:
-            admin = self._listeners.admin
-            post = worker.Post(name, channel, admin, lock, reason, is_first, predecessors, handover)
-            past, source, state = self._files.past, self._source, self._reloads.state
-            return run_in_loop(lambda: limiter.serve(config, count, past, post, source, state))
+        sockets = self._listeners.admin if place.is_limiters else self._listeners.workers[number]
+        post = worker.Post(
+            name, channel, sockets, lock, place, reason, is_first, predecessors, handover
+        )
+        if place.is_limiters:
+            source, state = self._source, self._reloads.state
+            return run_in_loop(lambda: limiter.serve(config, count, post, source, state))
         self._listeners.close_admin()
-        sockets = self._listeners.workers[number]
-        post = worker.Post(name, channel, sockets, lock, reason, is_first, predecessors, handover)
-        own = self._board.seat(seat)
-        return run_in_loop(lambda: worker.serve(config, count, post, own))
+        return run_in_loop(lambda: worker.serve(config, count, post))
 
     def _link_with(self, name: str) -> None:
         """Connect a new child with those that it works with."""
@@ -281,8 +277,8 @@ class _Supervisor:
                     self._replace(name, child)
                 continue
             del self._children[name]
-            if child.seat is not None:
-                self._board.free(child.seat)
+            if child.place is not None:
+                self._places.free(child.place, child.cpu_us)
             self._reloads.ended(child)
             if self._is_starting and self._ends_us is None:
                 raise child.error or GatewayError(f"{name} cannot be started: it {end}")

@@ -7,12 +7,10 @@ import gc
 import logging
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from socket import socket
 from typing import Final, NamedTuple
 
 from gateway.base.tasks import Tasks
-from gateway.board.board import Seat
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.binding import Sharing
 from gateway.net.handover import Handover
@@ -22,6 +20,7 @@ from gateway.wiring.gateway import Gateway, Prepared
 from gateway.wiring.limiter import memory_url
 from gateway.wiring.worker_resources import WorkerResources
 from gateway.workers import orders
+from gateway.workers.places import Place
 from gateway.workers.preparing import Preparing
 from gateway.workers.reports import Reporter
 
@@ -29,8 +28,6 @@ log = logging.getLogger(__name__)
 
 REPLACED_S: Final = 10.0
 """How long a stopped worker continues to serve if no other replaces it."""
-LAST_REPORT_S: Final = 1.0
-"""How long a worker that ends may take to report its counters."""
 
 
 class Post(NamedTuple):
@@ -41,6 +38,7 @@ class Post(NamedTuple):
         channel: the channel to the supervisor.
         sockets: the sockets that it serves.
         log_lock: as in `gateway.observe.logs.open_output`.
+        place: what it has in shared memory.
         reason: why it was restarted; empty for the first start.
         is_first: as in `WorkerResources`.
         predecessors: the ids of the processes that it replaces: they serve until it does.
@@ -53,20 +51,20 @@ class Post(NamedTuple):
     channel: socket
     sockets: list[BoundSocket]
     log_lock: int
+    place: Place
     reason: str
     is_first: bool
     predecessors: frozenset[int]
     handover: Handover
 
 
-async def serve(config: GatewayConfig, workers: int, post: Post, seat: Seat) -> int:
+async def serve(config: GatewayConfig, workers: int, post: Post) -> int:
     """Serve until the supervisor stops it or is gone; returns the exit status.
 
     Args:
         config: the configuration of the gateway.
         workers: how many workers there are.
         post: what it receives.
-        seat: its place at the board.
 
     Raises:
         GatewayError: as `Gateway`.
@@ -80,19 +78,25 @@ async def serve(config: GatewayConfig, workers: int, post: Post, seat: Seat) -> 
     own = _of_worker(config)
     memory = SharedStore(workers, own.store.deadline)
     sharing = Sharing(is_on=True, predecessors=post.predecessors, handover=handover)
+    metrics = post.place.counters()
     resources = WorkerResources(
-        post.name, post.sockets, workers, memory, post.log_lock, post.is_first, sharing, seat
+        post.name,
+        post.sockets,
+        workers,
+        memory,
+        post.log_lock,
+        post.is_first,
+        sharing,
+        post.place.seat(),
+        metrics,
     )
     running = Gateway(own, resources)
     if post.reason:
         log.warning("%s", post.reason)
     tasks = Tasks()
-    reporter = Reporter(running)
 
     def link(files: list[int]) -> None:
-        nonlocal reporter
-        reporter = Reporter(running)
-        tasks.start(_link(reporter, memory, files))
+        tasks.start(_link(Reporter(running, metrics), memory, files))
 
     preparing = Preparing(_Reconfigured(running))
     supervisor = orders.Orders(
@@ -140,9 +144,6 @@ async def serve(config: GatewayConfig, workers: int, post: Post, seat: Seat) -> 
     await preparing.close()
     await running.stop(is_replaced=is_replaced)
     memory.close()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LAST_REPORT_S):
-            await reporter.finish()
     tasks.cancel()
     return 0
 

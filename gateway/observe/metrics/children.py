@@ -37,10 +37,6 @@ def _targets(metrics: GatewayMetrics) -> Iterator[tuple[Labels, TargetMetrics]]:
             yield (upstream_name, target_name), target
 
 
-def _memory(metrics: GatewayMetrics, name: str) -> MemoryMetrics:
-    return metrics.memory.setdefault(name, MemoryMetrics())
-
-
 GATEWAY: Final = ChildKind[GatewayMetrics](
     "gateway", (), lambda metrics: (((), metrics),), lambda metrics: metrics
 )
@@ -52,8 +48,6 @@ ROUTES: Final = ChildKind[RouteMetrics](
     ("route",),
     _named(lambda metrics: metrics.routes),
     GatewayMetrics.route,
-    # Routes without responses have no samples; there may be ten thousand.
-    is_shared=lambda of: of.statuses,
 )
 POLICIES: Final = ChildKind[PolicyMetrics](
     "policy", ("policy",), _named(lambda metrics: metrics.policies), GatewayMetrics.policy
@@ -79,14 +73,14 @@ STORES: Final = ChildKind[StoreMetrics](
     refresh=lambda of: of.refresh(),
 )
 MEMORY: Final = ChildKind[MemoryMetrics](
-    "memory", ("policy",), _named(lambda metrics: metrics.memory), _memory
+    "memory", ("policy",), _named(lambda metrics: metrics.memory), GatewayMetrics.keys_of
 )
 LISTENERS: Final = ChildKind[FrontendMetrics](
     "listener",
     ("listener",),
     _named(lambda metrics: metrics.frontends),
     GatewayMetrics.frontend,
-    refresh=lambda of: of.refresh(),
+    refresh=lambda of: of.refreshed(),
 )
 
 

@@ -2,15 +2,17 @@
 
 Objects are looked up by name once, when the configuration is loaded, and then kept by the code that
 counts: `policy.refused += 1`. All counting happens in the event loop's thread; nothing here takes a
-lock or depends on Prometheus.
+lock or depends on Prometheus. One of several processes counts with the same objects in memory that
+others can read (`shared`), so classes with numbers have no slots, and every count begins at 0.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, MutableSequence
+from functools import cache, partial
+from typing import Final, NamedTuple, TypeVar
 
 from gateway.base.clock import Clock, wall_us
 
@@ -25,27 +27,52 @@ STORE_BOUNDS_US: Final = (
 )
 """Buckets of store calls; the default deadline of 20 ms is one of them."""
 
+TallyKeys = tuple[tuple[str, str] | None, ...]
+"""Keys of `FrontendMetrics.answers`; None for one that is not shown."""
+
+T = TypeVar("T")
+
 
 class Histogram:
     """A histogram of durations.
 
     Attributes:
         bounds_us: inclusive upper bounds of the buckets, ascending, in microseconds.
-        counts: one count per bucket, and a last one for everything above.
-        sum_us: all durations together, in microseconds.
+        cells: all durations together, in microseconds, then one count per bucket, and a last one
+            for everything above.
     """
 
-    __slots__ = ("bounds_us", "counts", "sum_us")
+    __slots__ = ("_edges_us", "bounds_us", "cells")
+
+    cells: MutableSequence[int]
 
     def __init__(self, bounds_us: tuple[int, ...]) -> None:
         self.bounds_us = bounds_us
-        self.counts = [0] * (len(bounds_us) + 1)
-        self.sum_us = 0
+        self._edges_us = _edges(bounds_us)
+        self.cells = [0] * (len(bounds_us) + 2)
+
+    @property
+    def counts(self) -> list[int]:
+        """Return one count per bucket, and a last one for everything above."""
+        return list(self.cells[1:])
+
+    @property
+    def sum_us(self) -> int:
+        """Return all durations together, in microseconds."""
+        return self.cells[0]
 
     def observe(self, duration_us: int) -> None:
         """Count one duration, in microseconds."""
-        self.counts[bisect_left(self.bounds_us, duration_us)] += 1
-        self.sum_us += duration_us
+        cells = self.cells
+        # A process that is killed in between has counted a duration of 0.
+        cells[bisect_left(self._edges_us, duration_us)] += 1
+        cells[0] += duration_us
+
+
+@cache
+def _edges(bounds_us: tuple[int, ...]) -> tuple[int, ...]:
+    # One below everything instead of `1 + bisect_left(...)` (bench: passing).
+    return (-1 << 62, *bounds_us)
 
 
 class RouteMetrics:
@@ -83,17 +110,6 @@ class PolicyMetrics:
         waiting: how many requests currently wait for their turn.
     """
 
-    __slots__ = (
-        "delayed",
-        "passed",
-        "refused",
-        "skipped",
-        "store_error_passed",
-        "store_error_refused",
-        "wait_us",
-        "waiting",
-    )
-
     def __init__(self) -> None:
         self.passed = 0
         self.delayed = 0
@@ -116,15 +132,6 @@ class TargetMetrics:
         is_healthy: the result of the checks.
         is_ejected: whether it is currently ejected for failures.
     """
-
-    __slots__ = (
-        "checks",
-        "checks_failed",
-        "ejections",
-        "is_ejected",
-        "is_healthy",
-        "requests",
-    )
 
     def __init__(self) -> None:
         self.requests = 0
@@ -150,24 +157,10 @@ class UpstreamMetrics:
         tunnel_sent: bytes that were sent to clients through them.
         breaker: the state of its circuit breaker: closed, open or half_open; empty if it has none.
         targets: its targets, if there are several or they are checked, by name.
+        new_target: makes the counters of a target; nothing shows them yet.
         refresh: called before `breaker` and `targets` are shown; updates values that change with
             time.
     """
-
-    __slots__ = (
-        "breaker",
-        "connections",
-        "errors",
-        "first_byte",
-        "refresh",
-        "requests",
-        "retries",
-        "retries_refused",
-        "targets",
-        "tunnel_received",
-        "tunnel_sent",
-        "tunnels",
-    )
 
     def __init__(self) -> None:
         self.requests = 0
@@ -181,51 +174,59 @@ class UpstreamMetrics:
         self.tunnel_sent = 0
         self.breaker = ""
         self.targets: dict[str, TargetMetrics] = {}
+        self.new_target: Callable[[str], TargetMetrics] = lambda _: TargetMetrics()
         self.refresh: Callable[[], None] = lambda: None
 
     def target(self, name: str) -> TargetMetrics:
         """Return the counters of a target, created on first use."""
-        return self.targets.setdefault(name, TargetMetrics())
+        return self.targets.get(name) or self.targets.setdefault(name, self.new_target(name))
 
     def known_target(self, name: str) -> TargetMetrics:
         """Return the counters of a target; new ones, which are not shown, if it is new."""
-        return self.targets.get(name) or TargetMetrics()
+        return self.targets.get(name) or self.new_target(name)
 
 
 class FrontendMetrics:
     """One listener for clients of another system.
 
     Attributes:
-        sees_connections: whether the next two are known; a library may not report them.
+        hides_connections: whether the next two are unknown: a library may not report them.
         connections: how many connections were accepted.
         open_connections: how many are currently open.
         answers: how many requests were answered, by request and result.
         malformed: how much input was invalid, by a short kind from our own code.
         records: how many records it currently keeps besides the store's counts.
         record_bytes: their memory; None for listeners that keep none.
+        tallies: see `tally`.
         refresh: called before `records` and `record_bytes` are shown; sets them.
     """
 
-    __slots__ = (
-        "answers",
-        "connections",
-        "malformed",
-        "open_connections",
-        "record_bytes",
-        "records",
-        "refresh",
-        "sees_connections",
-    )
-
     def __init__(self) -> None:
-        self.sees_connections = True
+        self.hides_connections = False
         self.connections = 0
         self.open_connections = 0
         self.answers: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.malformed: defaultdict[str, int] = defaultdict(int)
         self.records: int | None = None
         self.record_bytes: int | None = None
+        self.tallies: dict[TallyKeys, MutableSequence[int]] = {}
         self.refresh: Callable[[], None] = lambda: None
+
+    def tally(self, keys: TallyKeys) -> MutableSequence[int]:
+        """Return counts of `answers` by place, for code that would spend much time on their keys.
+
+        Args:
+            keys: of the places, which are always the same places for the same keys.
+        """
+        return self.tallies.setdefault(keys, [0] * len(keys))
+
+    def refreshed(self) -> None:
+        """Let all counters show their present values."""
+        for keys, counts in self.tallies.items():
+            for key, count in zip(keys, counts, strict=True):
+                if key is not None and count:
+                    self.answers[key] = count
+        self.refresh()
 
 
 class StoreMetrics:
@@ -233,46 +234,37 @@ class StoreMetrics:
 
     Attributes:
         decisions: how many decisions it made.
-        batches: in how many calls.
         errors: how many calls failed, by `StoreError.reason`.
         breaker: the state of the circuit breaker: closed, open or half_open.
         is_ready: whether it would probably reply now.
         gateways: how many gateways share the store, as last seen.
         duration: how long successful calls took.
-        missed: how many decisions it should have made for another store but did not; None for a
-            store that decides alone, where the counters of policies show this.
+        is_follower: whether it follows another store. If it decides alone, the counters of
+            policies show what it missed.
+        missed: how many decisions it should have made for that store but did not.
         messages: how many messages were exchanged outside of calls, by message and result.
         refresh: called before `breaker`, `is_ready` and `gateways` are shown; sets them.
     """
 
-    __slots__ = (
-        "batches",
-        "breaker",
-        "decisions",
-        "duration",
-        "errors",
-        "gateways",
-        "is_ready",
-        "messages",
-        "missed",
-        "refresh",
-    )
-
     def __init__(self) -> None:
         self.decisions = 0
-        self.batches = 0
         self.errors: defaultdict[str, int] = defaultdict(int)
         self.breaker = "closed"
         self.is_ready = True
         self.gateways = 1
         self.duration = Histogram(STORE_BOUNDS_US)
-        self.missed: int | None = None
+        self.is_follower = False
+        self.missed = 0
         self.messages: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.refresh: Callable[[], None] = lambda: None
 
+    @property
+    def batches(self) -> int:
+        """Return in how many calls it made them."""
+        return sum(self.duration.counts)
+
     def answered(self, decisions: int, duration_us: int) -> None:
         """Count one successful call, and the decisions in it."""
-        self.batches += 1
         self.decisions += decisions
         self.duration.observe(duration_us)
 
@@ -286,8 +278,6 @@ class MemoryMetrics:
         overflowed: requests admitted although their key was not stored.
         refused: requests refused for the usage, or possible usage, of other keys.
     """
-
-    __slots__ = ("evicted", "keys", "overflowed", "refused")
 
     def __init__(self) -> None:
         self.keys = 0
@@ -304,10 +294,18 @@ class LogMetrics:
             too slow.
     """
 
-    __slots__ = ("lines_dropped",)
-
     def __init__(self) -> None:
         self.lines_dropped = 0
+
+
+class ShownNames(NamedTuple):
+    """What a configuration has counters for."""
+
+    routes: Collection[str]
+    policies: Collection[str]
+    upstreams: Collection[str]
+    stores: Collection[str]
+    frontends: Collection[str]
 
 
 class GatewayMetrics:
@@ -347,7 +345,7 @@ class GatewayMetrics:
         self.is_last_reload_applied = True
         self.config_applied_us = self.started_us
         self.upgrades_failed = 0
-        self.log = LogMetrics()
+        self.log = self.new(LogMetrics)
         self.memory: dict[str, MemoryMetrics] = {}
         self.routes: dict[str, RouteMetrics] = {}
         self.policies: dict[str, PolicyMetrics] = {}
@@ -355,36 +353,56 @@ class GatewayMetrics:
         self.stores: dict[str, StoreMetrics] = {}
         self.frontends: dict[str, FrontendMetrics] = {}
 
-    def keep(
-        self,
-        *,
-        routes: Collection[str],
-        policies: Collection[str],
-        upstreams: Collection[str],
-        frontends: Collection[str],
-    ) -> None:
+    def keep(self, names: ShownNames) -> None:
         """Forget the counters of all others: they are not configured any more."""
-        self.routes = {name: one for name, one in self.routes.items() if name in routes}
-        self.policies = {name: one for name, one in self.policies.items() if name in policies}
-        self.upstreams = {name: one for name, one in self.upstreams.items() if name in upstreams}
-        self.frontends = {name: one for name, one in self.frontends.items() if name in frontends}
+        self.routes = _only(self.routes, names.routes)
+        self.policies = _only(self.policies, names.policies)
+        self.upstreams = _only(self.upstreams, names.upstreams)
+        self.stores = _only(self.stores, names.stores)
+        self.frontends = _only(self.frontends, names.frontends)
+
+    def settle(self) -> None:
+        """Note that the counters that are not found here any more are not shown any more."""
+
+    def new(self, make: type[T], *labels: str) -> T:
+        """Return new counters.
+
+        Args:
+            make: their class.
+            labels: what tells them apart from others of this class.
+        """
+        return make()
 
     def route(self, name: str) -> RouteMetrics:
         """Return the counters of a route, created on first use."""
-        return self.routes.setdefault(name, RouteMetrics())
+        return self.routes.get(name) or self._add(self.routes, RouteMetrics, name)
 
     def policy(self, name: str) -> PolicyMetrics:
         """Return the counters of a policy, created on first use."""
-        return self.policies.setdefault(name, PolicyMetrics())
+        return self.policies.get(name) or self._add(self.policies, PolicyMetrics, name)
 
     def upstream(self, name: str) -> UpstreamMetrics:
         """Return the counters of an upstream, created on first use."""
-        return self.upstreams.setdefault(name, UpstreamMetrics())
+        if name not in self.upstreams:
+            of = self._add(self.upstreams, UpstreamMetrics, name)
+            of.new_target = partial(self.new, TargetMetrics, name)
+        return self.upstreams[name]
 
     def store(self, name: str) -> StoreMetrics:
         """Return the counters of a store, by its name and never its URL, which may be secret."""
-        return self.stores.setdefault(name, StoreMetrics())
+        return self.stores.get(name) or self._add(self.stores, StoreMetrics, name)
+
+    def keys_of(self, policy: str) -> MemoryMetrics:
+        """Return the counters of a policy's keys in memory, created on first use."""
+        return self.memory.get(policy) or self._add(self.memory, MemoryMetrics, policy)
 
     def frontend(self, name: str) -> FrontendMetrics:
         """Return the counters of a listener for another system, created on first use."""
-        return self.frontends.setdefault(name, FrontendMetrics())
+        return self.frontends.get(name) or self._add(self.frontends, FrontendMetrics, name)
+
+    def _add(self, to: dict[str, T], make: type[T], name: str) -> T:
+        return to.setdefault(name, self.new(make, name))
+
+
+def _only(children: dict[str, T], names: Collection[str]) -> dict[str, T]:
+    return {name: child for name, child in children.items() if name in names}

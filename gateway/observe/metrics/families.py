@@ -2,7 +2,7 @@
 
 A child is one of the things that are counted, such as a route; a kind of them, such as all routes,
 has the same counters each. A family shows one of these counters, so the table of families
-(`table`) says as well what the processes of one gateway tell each other (`plain`).
+(`table`) says as well what the processes of one gateway know of each other (`plain`, `shared`).
 """
 
 from __future__ import annotations
@@ -29,31 +29,24 @@ class Join(NamedTuple):
     """How the counters of one process are added to a sum.
 
     Attributes:
-        plain: a counter as it is written in JSON.
-        add: the sum so far and such a counter to the new sum.
-        is_lasting: whether it counts once the process is gone.
+        add: the sum so far and the counter of a process to the new sum.
+        is_lasting: whether it counts once the process is gone. Such counters are in memory that
+            others can read (`shared`): numbers that begin at 0, `COUNTS` and `TIMES`.
+        plain: a counter that does not last as it is written in JSON, which `add` takes.
     """
 
-    plain: Callable[[Any], Any]
     add: Callable[[Any, Any], Any]
     is_lasting: bool
-
-
-def _unchanged(value: Any) -> Any:
-    return value
+    plain: Callable[[Any], Any] = lambda value: value
 
 
 def _if_known(total: float | None, received: float | None) -> float | None:
     return total if received is None else (total or 0) + received
 
 
-def _pairs(counts: Mapping[Any, int]) -> list[Any]:
-    return list(counts.items())
-
-
 def _add_pairs(total: defaultdict[Any, int], received: Iterable[tuple[Any, int]]) -> Any:
     for key, count in received:
-        total[tuple(key) if isinstance(key, list) else key] += count
+        total[key] += count
     return total
 
 
@@ -63,15 +56,8 @@ def _first(total: dict[str, int], received: Iterable[tuple[str, int]]) -> Any:
     return total
 
 
-def _times(histogram: Histogram) -> list[int]:
-    """Empty if nothing was counted."""
-    return [histogram.sum_us, *histogram.counts] if any(histogram.counts) else []
-
-
-def _add_times(total: Histogram, received: list[int]) -> Histogram:
-    if received:
-        total.sum_us += received[0]
-        total.counts = [*map(add, total.counts, received[1:])]
+def _add_times(total: Histogram, received: Iterable[int]) -> Histogram:
+    total.cells = [*map(add, total.cells, received)]
     return total
 
 
@@ -85,22 +71,17 @@ def _worst(total: str, received: str) -> str:
     return max(total, received, key=_BREAKERS.index)
 
 
-def _last(_: Any, received: Any) -> Any:
-    return received
-
-
-COUNT: Final = Join(_unchanged, add, is_lasting=True)
-COUNT_IF_KNOWN: Final = Join(_unchanged, _if_known, is_lasting=True)
-COUNTS: Final = Join(_pairs, _add_pairs, is_lasting=True)
-TIMES: Final = Join(_times, _add_times, is_lasting=True)
-SAME: Final = Join(_unchanged, _last, is_lasting=True)
-SUM: Final = Join(_unchanged, add, is_lasting=False)
-SUM_IF_KNOWN: Final = Join(_unchanged, _if_known, is_lasting=False)
-EVERY: Final = Join(_unchanged, and_, is_lasting=False)
-SOME: Final = Join(_unchanged, or_, is_lasting=False)
-MOST: Final = Join(_unchanged, max, is_lasting=False)
-FIRST: Final = Join(_pairs, _first, is_lasting=False)
-WORST: Final = Join(_unchanged, _worst, is_lasting=False)
+COUNT: Final = Join(add, is_lasting=True)
+EVER: Final = Join(or_, is_lasting=True)
+COUNTS: Final = Join(_add_pairs, is_lasting=True)
+TIMES: Final = Join(_add_times, is_lasting=True)
+SUM: Final = Join(add, is_lasting=False)
+SUM_IF_KNOWN: Final = Join(_if_known, is_lasting=False)
+EVERY: Final = Join(and_, is_lasting=False)
+SOME: Final = Join(or_, is_lasting=False)
+MOST: Final = Join(max, is_lasting=False)
+FIRST: Final = Join(_first, is_lasting=False, plain=lambda times: list(times.items()))
+WORST: Final = Join(_worst, is_lasting=False)
 
 
 class Field(NamedTuple):
@@ -144,7 +125,6 @@ class ChildKind(NamedTuple, Generic[T]):
         children: the values of these labels and the child, taken one by one; more may come
             meanwhile.
         child: the child with these labels, made when first asked for.
-        is_shared: whether a child is sent to other processes; None if always.
         refresh: called before a child is shown or sent; sets what changed with time.
     """
 
@@ -152,7 +132,6 @@ class ChildKind(NamedTuple, Generic[T]):
     labels: Labels
     children: Callable[[GatewayMetrics], Iterable[tuple[Labels, T]]]
     child: Callable[..., T]
-    is_shared: Callable[[T], object] | None = None
     refresh: Callable[[T], None] | None = None
 
 
@@ -182,9 +161,7 @@ class Section(NamedTuple, Generic[T]):
         return children if among is None else (one for one in children if among(one[1]))
 
 
-def counter(
-    name: str, text: str, field: str, value: Callable[[Any], float] = _unchanged
-) -> Family[Any]:
+def counter(name: str, text: str, field: str, value: Callable[[Any], float] = float) -> Family[Any]:
     """Define a counter with one sample per child."""
     return Family("counter", name, text, (), (Field(field, COUNT),), _one(field, value))
 
@@ -194,7 +171,7 @@ def gauge(
     text: str,
     field: str,
     join: Join | None = SUM,
-    value: Callable[[Any], float] = _unchanged,
+    value: Callable[[Any], float] = float,
 ) -> Family[Any]:
     """A gauge with one sample for each child; each process has its own if there is no `join`."""
     fields = () if join is None else (Field(field, join),)

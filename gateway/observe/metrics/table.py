@@ -28,13 +28,13 @@ from gateway.observe.metrics.children import (
 )
 from gateway.observe.metrics.families import (
     COUNT,
-    COUNT_IF_KNOWN,
+    EVER,
     EVERY,
     FIRST,
     MOST,
-    SAME,
     SOME,
     SUM_IF_KNOWN,
+    TIMES,
     WORST,
     Family,
     Field,
@@ -302,18 +302,35 @@ TABLE: Final[tuple[Section[Any], ...]] = (
         STORES,
         (
             counter("sluice_store_decisions", "Decisions made by a store.", "decisions"),
-            counter("sluice_store_batches", "Successful calls to a store.", "batches"),
+            Family(
+                "counter",
+                "sluice_store_batches",
+                "Successful calls to a store.",
+                (),
+                (Field("duration", TIMES),),
+                lambda of: (((), of.batches),),
+            ),
             counters(
                 "sluice_store_errors", "Failed calls to a store, by reason.", ("reason",), "errors"
             ),
-            counters(
+        ),
+        is_first=True,
+    ),
+    Section(
+        STORES,
+        (
+            counter(
                 "sluice_store_missed",
                 "Decisions that a store should have made beside another one but did not.",
-                (),
                 "missed",
-                COUNT_IF_KNOWN,
-                lambda missed: () if missed is None else [((), missed)],
             ),
+        ),
+        is_shown=lambda of, _, __: of.is_follower,
+        unshown=(Field("is_follower", EVER),),
+    ),
+    Section(
+        STORES,
+        (
             counters(
                 "sluice_store_messages",
                 "Messages to and from a store outside of calls, by result.",
@@ -342,7 +359,6 @@ TABLE: Final[tuple[Section[Any], ...]] = (
                 "duration",
             ),
         ),
-        is_first=True,
     ),
     Section(
         MEMORY,
@@ -383,8 +399,8 @@ TABLE: Final[tuple[Section[Any], ...]] = (
                 "open_connections",
             ),
         ),
-        among=lambda of: of.sees_connections,
-        unshown=(Field("sees_connections", SAME),),
+        among=lambda of: not of.hides_connections,
+        unshown=(Field("hides_connections", EVER),),
     ),
     Section(
         LISTENERS,

@@ -101,7 +101,7 @@ class LoadBalancer:
         self._clock = clock
         names = [pool.name for pool in pools]
         self._names = [f"{name}#{names[:at].count(name)}" for at, name in enumerate(names)]
-        self._counters = {pool.name: metrics.known_target(pool.name) for pool in pools}
+        self._counters = {name: metrics.known_target(name) for name in dict.fromkeys(names)}
         self._targets = [self._counters[pool.name] for pool in pools]
         self._retry_after_us = config.health.every if config.health is not None else US
         self._key: Callable[[RequestView], str | None] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from gateway.base.clock import Clock
@@ -81,6 +81,7 @@ class Capacity:
         max_keys: how many keys there may be.
         clock: the store's.
         advice: see below.
+        new: makes the counters of a policy's keys.
 
     Attributes:
         max_keys: as given.
@@ -89,12 +90,19 @@ class Capacity:
         memory: the counters of each policy's keys.
     """
 
-    def __init__(self, max_keys: int, clock: Clock, advice: str) -> None:
+    def __init__(
+        self,
+        max_keys: int,
+        clock: Clock,
+        advice: str,
+        new: Callable[[str], MemoryMetrics] = lambda _: MemoryMetrics(),
+    ) -> None:
         self.max_keys = max_keys
         self.count = 0
         self.memory: dict[str, MemoryMetrics] = {}
         self._clock = clock
         self.advice = advice
+        self._new = new
         self._ring: deque[KeyHolder] = deque()
         self._logged_us: dict[str, int] = {}
         self._charged: Counter[str] = Counter()
@@ -110,7 +118,10 @@ class Capacity:
         """Return the counters of a policy's keys, by the scope of one of its limits."""
         if scope == PROBE:
             return MemoryMetrics()
-        return self.memory.setdefault(policy_of(scope), MemoryMetrics())
+        policy = policy_of(scope)
+        if policy not in self.memory:
+            self.memory[policy] = self._new(policy)
+        return self.memory[policy]
 
     def clear(self) -> None:
         """Forget how many keys there were, once there are none."""

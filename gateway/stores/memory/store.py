@@ -8,7 +8,7 @@ so a flood of new keys frees no key from its limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gateway.base.clock import Clock, monotonic_us, wall_us
@@ -33,6 +33,7 @@ class MemoryStore:
         clock: the source of the time.
         calendar_clock: the source of the time for algorithms that follow the calendar.
         advice: the fix that the log proposes when the store is full.
+        new_counters: makes the counters of a policy's keys.
 
     Attributes:
         counts_debits: as in a `DebitStore`; True.
@@ -45,6 +46,7 @@ class MemoryStore:
         clock: Clock = monotonic_us,
         calendar_clock: Clock = wall_us,
         advice: str = REMEDY,
+        new_counters: Callable[[str], MemoryMetrics] = lambda _: MemoryMetrics(),
     ) -> None:
         if max_keys < 1:
             raise ValueError("max_keys is at least 1")
@@ -54,7 +56,7 @@ class MemoryStore:
         # The same by the `id` of the limit that each was last asked for: lookup by name is slower.
         self._current: dict[int, Scope] = {}
         self.counts_debits = True
-        self._capacity = Capacity(max_keys, clock, advice)
+        self._capacity = Capacity(max_keys, clock, advice, new_counters)
         self.memory: dict[str, MemoryMetrics] = self._capacity.memory
 
     def __len__(self) -> int:

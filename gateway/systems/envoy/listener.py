@@ -69,7 +69,7 @@ class EnvoyRls(GrpcFrontend):
         assert config is not None, "made for listeners of this kind"
         self._use(config, context, Planner(Domains(config, context)))
         self._metrics = metrics = context.metrics.frontend(name)
-        metrics.sees_connections = False
+        metrics.hides_connections = True
         service = Service(
             SERVICE, {METHOD: self._should_rate_limit}, MESSAGES.files, (HEALTH_NAME,)
         )

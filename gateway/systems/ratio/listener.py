@@ -83,7 +83,7 @@ class RatioFrontend(GrpcFrontend):
         assert listener.ratio is not None, "the kind of a listener is what it says"
         config = listener.ratio
         self._metrics = metrics = context.metrics.frontend(name)
-        metrics.sees_connections = False
+        metrics.hides_connections = True
         self._use(_finder(config, context), can_answer(context, listener.policies))
         self._answers = metrics.answers
         bounds = _bounds(listener, config, context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 
 from gateway.systems.throttr.codec import (
     DECREASE,
@@ -44,7 +44,7 @@ class Memory2:
 
     def __init__(self, records: Records) -> None:
         self._records = records
-        self.counts = [0] * (2 * len(OPERATIONS))
+        self.counts: MutableSequence[int] = [0] * (2 * len(OPERATIONS))
 
     def answer(self, requests: Sequence[Request], now_ns: int, room: int) -> list[bytes]:
         """Carry out requests in order, and return their answers.

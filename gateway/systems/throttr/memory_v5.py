@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 
 from gateway.systems.throttr.codec import (
     DECREASE,
@@ -42,7 +42,7 @@ class Memory5:
     def __init__(self, records: Records, size: int) -> None:
         self._records = records
         self._answers = Answers5(size)
-        self.counts = [0] * (2 * len(OPERATIONS))
+        self.counts: MutableSequence[int] = [0] * (2 * len(OPERATIONS))
 
     def answer(self, requests: Sequence[Request], now_ns: int, room: int) -> list[bytes]:  # noqa: C901, PLR0912
         """Carry out requests in order, and return their answers.

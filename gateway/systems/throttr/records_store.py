@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gateway.base.breaker import Breaker, BreakerState
@@ -51,6 +51,14 @@ OPEN_US: Final = US // 4
 LONGEST_OPEN_US: Final = US
 """The longest time for which the breaker stays open."""
 
+COUNTED: Final = tuple(
+    # Malformed requests are counted elsewhere.
+    (operation, answer) if code else None
+    for code, operation in enumerate(OPERATIONS)
+    for answer in ("no", "yes")
+)
+"""What the counts of requests are shown as: two for each operation, by its code."""
+
 Answered = Callable[[Sequence[bytes]], None]
 """Receives the answers: to all requests, or to the first ones, as many as there was room for."""
 
@@ -77,7 +85,7 @@ class RecordStore(Protocol):
 class Memory(Protocol):
     """Carries out requests of one version on records in memory."""
 
-    counts: list[int]
+    counts: MutableSequence[int]
 
     def answer(self, requests: Sequence[Request], now_ns: int, room: int) -> list[bytes]:
         """Carry out requests in order, and return their answers."""
@@ -108,6 +116,7 @@ class MemoryBook:
         self._metrics = metrics
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
+        memory.counts = metrics.tally(COUNTED)
         metrics.refresh = self._refresh_metrics
 
     def resize(self, max_records: int, max_bytes: int) -> None:
@@ -136,7 +145,6 @@ class MemoryBook:
     def _refresh_metrics(self) -> None:
         self._metrics.records = self._records.count
         self._metrics.record_bytes = self._records.used_bytes
-        show_counts(self._metrics, self._memory.counts)
 
 
 class _Submitted(NamedTuple):
@@ -185,12 +193,11 @@ class SharedBook:
         self._deadline_s = deadline_us / US
         self._clock = clock
         self._breaker = Breaker(FAILURES, OPEN_US, LONGEST_OPEN_US)
-        self._counts = [0] * (2 * len(OPERATIONS))
+        self._counts = metrics.tally(COUNTED)
         self._pending: list[_Submitted] = []
         self._tasks = Tasks()
         self._is_lost = False
         self._told_us = -QUIET_US
-        metrics.refresh = lambda: show_counts(metrics, self._counts)
 
     async def start(self) -> None:
         """Connect, and wait a moment for that."""
@@ -305,12 +312,3 @@ class SharedBook:
             return self._refusal(request)
         self._counts[2 * request[0] + answer[0]] += 1
         return answer
-
-
-def show_counts(metrics: FrontendMetrics, counts: Sequence[int]) -> None:
-    """Copy the counts of refused and admitted operations into the metrics."""
-    for code, name in enumerate(OPERATIONS):
-        for place, answer in enumerate(("no", "yes")):
-            # Malformed requests are counted elsewhere.
-            if code and counts[2 * code + place]:
-                metrics.answers[name, answer] = counts[2 * code + place]

@@ -29,6 +29,7 @@ from gateway.base.errors import (
 from gateway.observe.metrics import GatewayMetrics, Histogram, MemoryMetrics, add, pieces
 from gateway.observe.metrics.exposition import CHILDREN_PER_PIECE, SAMPLES_PER_PIECE, expose, render
 from gateway.stores.redis import pipe as redis_pipe
+from tests.observe.metrics.room import Room
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -78,6 +79,7 @@ def test_everything_counted_is_scraped(accept: str) -> None:
     store.answered(20, 900)
     store.errors["timeout"] += 2
     store.breaker, store.is_ready, store.gateways = "open", False, 3
+    metrics.store("new").is_follower = True
     metrics.store("new").missed = 15
     metrics.store("new").messages["DELAY_UNTIL", "heard"] = 26
     frontend = metrics.frontend("throttr")
@@ -281,12 +283,15 @@ def test_what_never_counted_takes_next_to_no_room() -> None:
 
 
 def test_what_never_counted_is_not_told_to_others() -> None:
-    """Each of several processes sends its own counts: a route without requests is not sent."""
-    metrics = _of_many(100, are_in_use=False)
-    metrics.route("/r").answered(200, 5)
-    told = list(pieces(metrics))
-    assert [name for kind, name, *_ in told if kind == "route"] == ["/r"]
-    assert max(len(json.dumps(piece)) for piece in told) < 400
+    """Each of several processes shows its own counts: a route without requests has none."""
+    room = Room()
+    process = room.process()
+    for number in range(100):
+        process.route(f"/{number}")
+    assert room.used < 200
+    process.route("/r").answered(200, 5)
+    assert room.total().routes.keys() == {"/r"}
+    assert not [kind for kind, *_ in pieces(process) if kind == "route"]
 
 
 def test_content_type_follows_accept() -> None:
@@ -370,9 +375,9 @@ def test_every_kind_of_an_upstream_error_is_documented() -> None:
     assert kinds <= set(re.findall(r"`(\w+)`", row))
 
 
-def counted(seed: int) -> GatewayMetrics:
+def counted(seed: int, metrics: GatewayMetrics | None = None) -> GatewayMetrics:
     """A gateway that has counted something of everything."""
-    metrics = GatewayMetrics("1", ManualClock(1))
+    metrics = metrics or GatewayMetrics("1", ManualClock(1))
     for name in ("/a", "/b")[: 1 + seed % 2]:
         metrics.route(name).answered(200 + seed, 1_000 * seed)
     policy = metrics.policy("p")
@@ -391,15 +396,16 @@ def counted(seed: int) -> GatewayMetrics:
     store.breaker = "open" if seed == 2 else "closed"
     store.is_ready = seed != 2
     store.gateways = seed
-    store.missed = seed
+    store.is_follower, store.missed = True, seed
     store.messages["ACCEPTED", "sent"] = seed
     metrics.connections, metrics.clients_left, metrics.log.lines_dropped = seed, seed, seed
     metrics.client_errors["framing"] += seed
     metrics.config_reloads["failed"] += seed
     metrics.is_last_reload_applied = seed != 2
     metrics.upgrades_failed = seed
-    metrics.memory["p"] = memory = MemoryMetrics()
+    memory = metrics.keys_of("p")
     memory.keys, memory.evicted, memory.overflowed, memory.refused = seed, 2, 3 * seed, 4
+    metrics.settle()
     return metrics
 
 
@@ -431,8 +437,10 @@ def test_what_several_processes_counted_is_one_sum() -> None:
     """As JSON and back: counters and histograms are added, and so are gauges of numbers."""
     total = GatewayMetrics("1", ManualClock(1))
     for seed in (1, 2, 3):
-        for piece in json.loads(json.dumps(list(pieces(counted(seed))))):
+        room = Room()
+        for piece in json.loads(json.dumps(list(pieces(counted(seed, room.process()))))):
             add(total, piece)
+        room.add_to(total)
     parts = [scrape(counted(seed)) for seed in (1, 2, 3)]
     summed = scrape(total)
     for name in {name for part in parts for name in part}:
@@ -450,10 +458,9 @@ def test_what_several_processes_counted_is_one_sum() -> None:
 
 def test_the_past_counts_and_is_not_shown_as_the_present() -> None:
     """What a process that is gone counted stays in the sum; its connections do not."""
-    total = GatewayMetrics("1", ManualClock(1))
-    for piece in pieces(counted(2)):
-        add(total, piece, gauges=False)
-    past, before = scrape(total), scrape(counted(2))
+    room = Room()
+    counted(2, room.process())
+    past, before = scrape(room.total()), scrape(counted(2))
     for name, value in before.items():
         is_gauge = any(word in name[0] for word in GAUGES) and "seconds" not in name[0]
         is_gauge = is_gauge and not name[0].endswith("_total")

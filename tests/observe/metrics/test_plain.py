@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.base.clock import ManualClock
-from gateway.observe.metrics import GatewayMetrics, Histogram, add, pieces
+from gateway.observe.metrics import GatewayMetrics, Histogram, RouteMetrics, add, pieces
 from gateway.observe.metrics.exposition import render
 from gateway.observe.metrics.families import (
     BREAKER_STATES,
     COUNT,
-    COUNT_IF_KNOWN,
+    EVER,
     EVERY,
     FIRST,
     MOST,
-    SAME,
     SOME,
     SUM,
     SUM_IF_KNOWN,
@@ -30,18 +29,18 @@ from gateway.observe.metrics.families import (
     Join,
 )
 from gateway.observe.metrics.plain import FIELDS
+from tests.observe.metrics.room import Room
 
 TEXTS: Final = ("a", "b", "c")
 
 VALUES: Final[dict[Join, Callable[[random.Random], Any]]] = {
     COUNT: lambda dice: dice.randrange(5),
     SUM: lambda dice: dice.randrange(5),
-    COUNT_IF_KNOWN: lambda dice: dice.choice([None, 0, 3]),
+    EVER: lambda dice: dice.random() < 0.5,
     SUM_IF_KNOWN: lambda dice: dice.choice([None, 0, 3]),
     EVERY: lambda dice: dice.random() < 0.5,
     SOME: lambda dice: dice.random() < 0.5,
     MOST: lambda dice: dice.randrange(1, 5),
-    SAME: lambda _: True,
     WORST: lambda dice: dice.choice(BREAKER_STATES),
     FIRST: lambda dice: {dice.choice(TEXTS): dice.randrange(9) for _ in range(3)},
 }
@@ -54,32 +53,38 @@ def _set(child: Any, field: Field, dice: random.Random) -> None:
         assert field.join == TIMES
         for _ in range(dice.randrange(3)):
             value.observe(dice.randrange(10**8))
+    elif isinstance(child, RouteMetrics):
+        for _ in range(dice.randrange(3)):
+            child.answered(200, dice.randrange(10**8))
     elif field.join in VALUES:
         setattr(child, field.name, VALUES[field.join](dice))
     else:
-        one = {"statuses": 200, "answers": ("ask", "ok"), "messages": ("in", "ok")}
+        one = {"answers": ("ask", "ok"), "messages": ("in", "ok")}
         for _ in range(1 + dice.randrange(3)):
-            value[one.get(field.name, dice.choice(TEXTS))] += dice.randrange(5)
+            value[one.get(field.name, dice.choice(TEXTS))] += dice.randrange(1, 5)
 
 
-def counted(seed: int) -> GatewayMetrics:
-    """What some process may have counted, of every kind."""
+def count(metrics: GatewayMetrics, seed: int) -> GatewayMetrics:
+    """Count what some process may have counted, of every kind."""
     dice = random.Random(seed)
-    metrics = GatewayMetrics("1", ManualClock(1))
     for kind, fields in FIELDS.values():
         for _ in range(1 if not kind.labels else dice.randrange(3)):
             child = kind.child(metrics, *(dice.choice(TEXTS) for _ in kind.labels))
             for field in fields:
                 _set(child, field, dice)
+    metrics.settle()
     return metrics
 
 
-def summed(processes: list[GatewayMetrics], *, gauges: bool = True) -> bytes:
-    """The scrape of several processes that told each other in JSON."""
+def summed(seeds: list[int], *, have_ended: bool = False) -> bytes:
+    """The scrape of several processes that know of each other what they wrote, and said in JSON."""
     total = GatewayMetrics("1", ManualClock(1))
-    for one in processes:
-        for piece in json.loads(json.dumps(list(pieces(one)))):
-            add(total, piece, gauges=gauges)
+    for seed in seeds:
+        room = Room()
+        process = count(room.process(), seed)
+        for piece in () if have_ended else json.loads(json.dumps(list(pieces(process)))):
+            add(total, piece)
+        room.add_to(total)
     return render(total)
 
 
@@ -90,14 +95,14 @@ def lines(scrape: bytes) -> list[bytes]:
 
 @given(seed=st.integers(0, 2**32))
 def test_of_one_process_nothing_is_lost(seed: int) -> None:
-    """What it sends is received as it is shown."""
-    assert lines(summed([counted(seed)])) == lines(render(counted(seed)))
+    """What others know of it is what it would show itself."""
+    alone = count(GatewayMetrics("1", ManualClock(1)), seed)
+    assert lines(summed([seed])) == lines(render(alone))
 
 
 @given(seeds=st.lists(st.integers(0, 2**32), min_size=2, max_size=4))
 def test_the_sum_does_not_depend_on_the_order(seeds: list[int]) -> None:
-    """Processes are asked in any order, and those that are gone come before or after."""
-    processes = [counted(seed) for seed in seeds]
-    for gauges in (True, False):
-        there = lines(summed(processes, gauges=gauges))
-        assert there == lines(summed(processes[::-1], gauges=gauges))
+    """Processes are asked in any order, and those that have ended come before or after."""
+    for have_ended in (False, True):
+        there = lines(summed(seeds, have_ended=have_ended))
+        assert there == lines(summed(seeds[::-1], have_ended=have_ended))

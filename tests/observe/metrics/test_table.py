@@ -21,6 +21,9 @@ OWN: Final = {"config_applied_us", "started_us", "version", "workers"}
 CHILDREN: Final = {"log", "memory", "policies", "routes", "stores", "targets", "upstreams"}
 """Where other things that are counted are found."""
 
+MADE_WITH: Final = {"frontends", "new_target", "refresh", "tallies"}
+"""What else a child has."""
+
 
 def head(kind: ChildKind[Any], family: Family[Any]) -> str:
     """The first two columns of a family's row in the reference."""
@@ -47,5 +50,5 @@ def test_whatever_is_counted_is_told_to_other_processes(name: str) -> None:
     child = kind.child(GatewayMetrics(), *("x" for _ in kind.labels))
     attributes = set(getattr(child, "__slots__", None) or vars(child))
     told = {field.name for field in fields}
-    assert attributes - told <= OWN | CHILDREN | {"frontends", "refresh"}
+    assert attributes - told <= OWN | CHILDREN | MADE_WITH
     assert told <= attributes

@@ -42,7 +42,7 @@ class Run:
 
     def answers(self) -> dict[tuple[str, str], int]:
         """How requests were answered."""
-        self.metrics.refresh()
+        self.metrics.refreshed()
         return dict(self.metrics.answers)
 
 
