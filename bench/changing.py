@@ -1,9 +1,10 @@
 """`python -m bench.changing [PART ...]`: a gateway under load while everything about it changes.
 
-Parts: `reloads`, `kills`, `starts`, `leases`, `drain`; all of them without a name. Each part runs
-with one process and with two workers, on the memory store and on Redis, where that makes sense.
-`--seconds` is how long processes are killed, `--seed` repeats the order of that. Prints a table of
-what happened and what was promised; exits with 1 if a promise was broken.
+Parts: `reloads`, `kills`, `starts`, `leases`, `drain`, `busy`; all of them without a name. Each
+part runs with one process and with two workers, on the memory store and on Redis, where that makes
+sense. `--seconds` is how long processes are killed, and gateways are flooded; `--seed` repeats the
+order of kills. Prints a table of what happened and what was promised; exits with 1 if a promise was
+broken.
 
 The parts themselves are in `bench.chaos`. Short forms that are sure to come out the same are tests:
 `tests/workers`.
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import report
+from bench.chaos.busy import busy
 from bench.chaos.drain import drain
 from bench.chaos.kills import kills
 from bench.chaos.leases import leases
@@ -36,6 +38,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "starts": starts,
     "leases": leases,
     "drain": drain,
+    "busy": busy,
 }
 HEADER: Final = ["part", "workers", "store", "what", "found", "promised", "kept"]
 

@@ -87,13 +87,13 @@ class Subject:
         """Where clients reach it."""
         return f"http://127.0.0.1:{self.port}"
 
-    def write(self, text: str, listen: str = "", server: str = "") -> None:
+    def write(self, text: str, listen: str = "", server: str = "", deadline: str = "5s") -> None:
         """Write its file; `listen` has further listeners, `server` further settings."""
         case = self._case
         head = (
             f"listen: ['127.0.0.1:{self.port}'{listen}]\nadmin: 127.0.0.1:{self.admin}\n"
             f"server: {{ workers: {case.workers}{server} }}\n"
-            f"store: {{ url: '{case.store}', deadline: 5s }}\n"
+            f"store: {{ url: '{case.store}', deadline: {deadline} }}\n"
         )
         self.file.write_text(head + text)
 

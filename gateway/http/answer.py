@@ -193,9 +193,19 @@ class LimitFields:
         rules: all rules of the route.
     """
 
-    __slots__ = ("_has_draft", "_has_legacy", "_is_keyed", "_policy_line", "_template", "_window")
+    __slots__ = (
+        "_has_draft",
+        "_has_legacy",
+        "_is_keyed",
+        "_policy_line",
+        "_rules",
+        "_several",
+        "_template",
+        "_window",
+    )
 
     def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
         self._policy_line = _policy_line(rules)
         policy = rules[0].policy
         self._has_draft = policy.draft_headers
@@ -204,6 +214,7 @@ class LimitFields:
         self._is_keyed = is_keyed(rules)
         is_plain = len(rules) == 1 and not self._is_keyed and not policy.throttlex_headers
         self._template = self._prepare(rules[0]) if is_plain else b""
+        self._several = self._prepare_several(rules) if len(rules) > 1 else b""
 
     def _prepare(self, rule: Rule) -> bytes:
         """The lines of a route with a single limit, as a template: a tenth of the work."""
@@ -218,6 +229,23 @@ class LimitFields:
             )
         return text.encode("ascii")
 
+    def _prepare_several(self, rules: Sequence[Rule]) -> bytes:
+        """The lines of a route with several limits that admit a request; none if they differ."""
+        shown = {(rule.policy.draft_headers, rule.policy.legacy_headers) for rule in rules}
+        each = {(rule.key, rule.policy.name) for rule in rules}
+        is_special = self._is_keyed or any(rule.policy.throttlex_headers for rule in rules)
+        if is_special or len(shown) > 1 or len(each) < len(rules):
+            return b""
+        text = self._policy_line.replace("%", "%%")
+        if self._has_draft:
+            titles = [(_string(rule.title).replace("%", "%%"), _window(rule)) for rule in rules]
+            items = [f'"{title}";r=%d;t={window}' for title, window in titles]
+            text += f"RateLimit: {', '.join(items)}\r\n"
+        if self._has_legacy:
+            names = ("Limit", "Remaining", "Reset")
+            text += "".join([f"X-RateLimit-{name}: %d\r\n" for name in names])
+        return text.encode("ascii")
+
     def lines(self, rules: Sequence[Rule], verdict: Verdict) -> bytes:
         """Return the lines of one response.
 
@@ -227,6 +255,11 @@ class LimitFields:
         """
         if self._template and len(rules) == 1 and verdict.retry_after_us != NEVER:
             return self._fill_in(verdict)
+        if self._several and rules is self._rules and verdict.allowed:
+            return self._fill_in_several(verdict.decisions)
+        return self._written_out(rules, verdict)
+
+    def _written_out(self, rules: Sequence[Rule], verdict: Verdict) -> bytes:
         items: list[str] = []
         tightest: tuple[Rule, Decision] | None = None
         pairs = _one_of_each(rules, verdict.decisions)
@@ -259,6 +292,16 @@ class LimitFields:
         if not self._has_draft:
             return self._template % (remaining, reset)
         return self._template % (remaining, window, remaining, reset)
+
+    def _fill_in_several(self, decisions: Sequence[Decision]) -> bytes:
+        numbers = [decision.remaining for decision in decisions] if self._has_draft else []
+        if self._has_legacy:
+            tightest = decisions[0]
+            for decision in decisions:
+                if decision.remaining < tightest.remaining:
+                    tightest = decision
+            numbers += (tightest.limit, tightest.remaining, -(-tightest.reset_us // US))
+        return self._several % tuple(numbers)
 
 
 def _policy_line(rules: Sequence[Rule]) -> str:

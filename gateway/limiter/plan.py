@@ -108,7 +108,7 @@ class MissingKey(NamedTuple):
 class Plan:
     """All the rules that apply to the requests of one route."""
 
-    __slots__ = ("_asked", "_key", "_limits", "_single", "holds", "policies", "rules")
+    __slots__ = ("_asked", "_keys", "_limits", "holds", "policies", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -117,8 +117,7 @@ class Plan:
         self._limits = tuple(rule.limit for rule in self.rules)
         # Whether a request holds anything while it is in flight.
         self.holds = any(ALGORITHMS[limit.algorithm].renew is not None for limit in self._limits)
-        self._single = len(self.rules) == 1
-        self._key = self.rules[0].key if self.rules else None
+        self._keys = tuple(rule.key for rule in self.rules)
 
     def __repr__(self) -> str:
         names = ", ".join(policy.name for policy in self.policies)
@@ -129,14 +128,29 @@ class Plan:
 
         None if no rule counts this request; `MissingKey` if a rule must not let it pass uncounted.
         """
-        if self._single:
-            key = self._key(request)  # type: ignore[misc]
+        keys = self._keys
+        if len(keys) == 1:
+            key = keys[0](request)
             if type(key) is str:
                 return Ask(self._limits, (key,), 1, UNBOUNDED_WAIT_US), self.rules
+            return self._ask_unusual([key])
+        if not keys:
+            return None
+        found = [key_of(request) for key_of in keys]
+        identities: list[str] = []
+        for key in found:
+            if type(key) is not str:
+                return self._ask_unusual(found)
+            identities.append(key)
+        return Ask(self._limits, tuple(identities), 1, UNBOUNDED_WAIT_US), self.rules
+
+    def _ask_unusual(
+        self, found: Sequence[Key]
+    ) -> tuple[Ask, tuple[Rule, ...]] | MissingKey | None:
+        """Return the ask, where limits count several identities of a request, or none."""
         keys: list[str] = []
         counts: list[int] = []
-        for rule in self.rules:
-            key = rule.key(request)
+        for rule, key in zip(self.rules, found, strict=True):
             if isinstance(key, str):
                 keys.append(key)
                 counts.append(1)

@@ -176,11 +176,12 @@ def response_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -
         connection: the header lines that concern the connection.
         fields: further header lines.
     """
+    status, own_fields, body = reply
     # RFC 9110, section 8.6: not even a length of 0.
-    length = b"" if reply.status == 204 else b"Content-Length: %d\r\n" % len(reply.body)
+    length = b"" if status == 204 else b"Content-Length: %d\r\n" % len(body)
     return b"%b%b%bDate: %b\r\n%b%b\r\n" % (
-        status_line(reply.status),
-        reply.fields,
+        status_line(status),
+        own_fields,
         fields,
         http_date(wall_us() // 1_000_000),
         connection,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NoReturn
 
-from aiohttp.hdrs import CONTENT_LENGTH, EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
-from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.hdrs import EXPECT, MAX_FORWARDS, TRANSFER_ENCODING, VIA
 
 from gateway.base.clock import monotonic_us, wall_us
 from gateway.base.errors import BadRequestError
@@ -24,7 +23,7 @@ from gateway.limiter.decider import (
 )
 from gateway.limiter.lease_keeper import HeldLease, leases_of
 from gateway.limiter.outcome import without_queue
-from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan
+from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan, Rule
 from gateway.limits.decision import Verdict
 from gateway.proxy.client.request_parser import changed
 from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
@@ -167,18 +166,14 @@ class Gate:
     def _check_fields(self, request: Request) -> None:
         """Refuse ambiguous framing of a body, and requests that loop.
 
-        The parser has already refused most of it.
+        The parser and the reader of requests have already refused most of it.
         """
         headers = request.headers
-        if request.payload is EMPTY_PAYLOAD:
-            # The parser takes 2^64 - 1 for no length.
-            if TRANSFER_ENCODING in headers or headers.get(CONTENT_LENGTH, "").strip("0"):
+        if TRANSFER_ENCODING in headers:
+            if not request.message.chunked:
+                # An empty one, which the parser ignores.
                 raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
-        elif request.message.chunked:
             _check_coding(request)
-        elif TRANSFER_ENCODING in headers:
-            # An empty one beside a length, which the parser ignores.
-            raise BadRequestError("The body's length is not valid", kind="framing", closes=True)
         if VIA in headers and _hops(headers.getall(VIA)) >= HOPS_MAX:
             raise BadRequestError("The request runs in circles", 508, kind="loop")
         if EXPECT in headers and ", ".join(headers.getall(EXPECT)).lower() != "100-continue":
@@ -270,13 +265,7 @@ class Gate:
                 for policy in route.plan.policies:
                     policy.metrics.store_error_passed += 1
             return None
-        ruling.policy = rules[0].policy.name
-        ruling.decision = "pass"
-        if len(rules) == 1:
-            rules[0].policy.metrics.passed += 1
-        else:
-            for policy in {id(rule.policy): rule.policy for rule in rules}.values():
-                policy.metrics.passed += 1
+        _count_passed(ruling, rules)
         return None
 
     def _hold(self, ruling: Ruling, outcome: Outcome) -> None:
@@ -348,3 +337,18 @@ class Gate:
         ruling.decision = "refuse"
         missing.policy.metrics.refused += 1
         raise BadRequestError(missing.title, kind="key")
+
+
+def _count_passed(ruling: Ruling, rules: Sequence[Rule]) -> None:
+    ruling.policy = rules[0].policy.name
+    ruling.decision = "pass"
+    if len(rules) == 1:
+        rules[0].policy.metrics.passed += 1
+        return
+    plan = ruling.route.plan
+    if plan is not None and rules is plan.rules:
+        policies: Collection[CompiledPolicy] = plan.policies
+    else:
+        policies = {id(rule.policy): rule.policy for rule in rules}.values()
+    for policy in policies:
+        policy.metrics.passed += 1

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aiohttp.streams import EMPTY_PAYLOAD
+
 from gateway.base.clock import wall_us
 from gateway.proxy.direct_responses import ErrorPages, response_head
 from gateway.proxy.head import http_date, takes_trailers
@@ -41,7 +43,8 @@ def send_reply(exchange: Exchange, reply: Answer, pages: ErrorPages | None) -> b
         pages: the formats of errors where no route is known; None for problem documents.
     """
     request, ruling = exchange.request, exchange.ruling
-    if not request.payload.is_eof():
+    payload = request.payload
+    if payload is not EMPTY_PAYLOAD and not payload.is_eof():
         # A body that will not be read ends the connection.
         exchange.keeps_alive = False
     connection = b"" if exchange.keeps_alive else b"Connection: close\r\n"
@@ -55,7 +58,8 @@ def send_reply(exchange: Exchange, reply: Answer, pages: ErrorPages | None) -> b
         added = ruling.added_fields
     if pages is not None:
         reply = pages.render(reply, request)
-    added = added_to(reply.fields, added)
+    if added:
+        added = added_to(reply.fields, added)
     if edit is not None:
         added = edit.apply(reply.fields + added, request)
         reply = reply._replace(fields=b"")

@@ -208,7 +208,9 @@ def test_fields_hold_what_was_decided(
         verdict = combine([decision for _, decision in results])
         if verdict.allowed:
             states = [state for state, _ in results]
-        fields = fields_of(made.lines(rules, verdict))
+        lines = made.lines(rules, verdict)
+        assert made.lines(list(rules), verdict) == lines, "a route's own rules take a short cut"
+        fields = fields_of(lines)
         drafted = [
             (each, decision)
             for each, (_, decision) in zip(rules, results, strict=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.base.errors import StoreReplyError, StoreUnavailable
+from gateway.base.errors import StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.limiter.decider import (
     RETURNED_AT_ONCE,
     Decider,
@@ -652,7 +652,7 @@ def test_a_stall_of_this_process_is_not_the_stores_fault() -> None:
 
 
 def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
-    """A store that misses the second deadline too is late."""
+    """A store that misses its time while the loop runs again is late."""
 
     async def test(bench: Bench) -> None:
         bench.scripted.then(ScriptedCall(lambda: clock().advance(seconds=0.5)), ScriptedDelay(1000))
@@ -663,6 +663,55 @@ def test_a_stall_does_not_excuse_a_store_for_ever() -> None:
         start = clock()()
         assert (await asked).alone
         assert clock()() - start <= DEADLINE_US * 1.1
+
+    story(test)
+
+
+@pytest.mark.parametrize("stall_us", [DEADLINE_US // 4, DEADLINE_US])
+def test_stalls_that_repeat_are_not_the_stores_fault(stall_us: int) -> None:
+    """With a busy processor the loop is late again and again: that is not the store's time."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(ScriptedDelay(DEADLINE_S * 0.9 + 4 * stall_us / SECOND_US))
+        asked = bench.start()
+        for _ in range(4):
+            await asyncio.sleep(DEADLINE_S * 0.2)
+            clock().advance(us=stall_us)
+        assert not (await asked).alone
+        assert not bench.metrics.errors
+
+    story(test)
+
+
+@pytest.mark.parametrize("stall_us", [DEADLINE_US // 4, DEADLINE_US])
+def test_however_often_a_loop_stalls_the_wait_for_a_store_ends(stall_us: int) -> None:
+    """A loop that is late at every look gives up after three times as many as usual."""
+
+    async def test(bench: Bench) -> None:
+        bench.scripted.then(ScriptedDelay(1000))
+        asked = bench.start()
+        stalls = 0
+        while not asked.done():
+            await asyncio.sleep(DEADLINE_S / 100)
+            clock().advance(us=stall_us)
+            stalls += 1
+        assert (await asked).alone
+        assert stalls <= 3 * 4 * 2
+
+    story(test)
+
+
+def test_a_store_that_got_to_a_question_too_late_is_asked_again() -> None:
+    """It has spent nothing; whoever asked is still waiting, since this process was late too."""
+
+    async def test(bench: Bench) -> None:
+        late = Fail(StoreTimeout("too late", "late"))
+        bench.scripted.then(late, late)
+        assert not (await bench.decide()).alone
+        assert [len(batch) for batch in bench.scripted.asked] == [1, 1, 1]
+        bench.scripted.then(late, late, late)
+        assert (await bench.decide()).alone
+        assert bench.metrics.errors == {"late": 1}
 
     story(test)
 

@@ -100,7 +100,9 @@ class EventualState:
                 return self._with_unreported(refusal, view, limit, terms, cost)
         decision = self._replica.decide_limit(limit, key, cost, 0)
         if decision.allowed and cost:
-            noted = self._unreported.setdefault(terms.interval_us, Unreported())
+            noted = self._unreported.get(terms.interval_us)
+            if noted is None:
+                noted = self._unreported[terms.interval_us] = Unreported()
             noted.note(limit, limit, key, cost)
             if view is not None:
                 view.spent += cost

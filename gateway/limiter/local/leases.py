@@ -109,9 +109,13 @@ class LeaseBook:
     Args:
         clock: this process's time.
         longest_us: the longest lifetime of any lease.
+
+    Attributes:
+        is_low: whether at most half of the lease that was last spent from is left.
     """
 
     def __init__(self, clock: Clock, longest_us: int) -> None:
+        self.is_low = False
         self._clock = clock
         self._leases: Generations[tuple[str, str], Lease] = Generations(MAX_LEASES, longest_us)
         self._live: dict[int, Grant] = {}
@@ -156,6 +160,7 @@ class LeaseBook:
         if lease.held >= cost:
             serial = self._take(lease, cost, now_us)
             if serial is not None:
+                self.is_low = 2 * lease.held <= lease.size
                 return _spent(lease, limit, serial, now_us)
         refusal = lease.refusal
         if refusal is None or refusal.cost != cost or now_us >= refusal.believed_until_us:

@@ -61,7 +61,7 @@ class Leasing:
             if due_us is not None and due_us <= self._clock():
                 # Expired tokens must be back in the store before it decides.
                 self._return(self._book.expired())
-        elif decision.allowed:
+        elif decision.allowed and self._book.is_low:
             self._refill(limit, key, terms)
         return decision
 

@@ -7,8 +7,9 @@ Ambiguous heads are refused.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from gateway.base.errors import UpstreamProtocolError
 from gateway.proxy.head import CONNECTION, DATE, LENGTH, PASS, TRANSFER, connection_options, kind_of
@@ -41,7 +42,8 @@ LONGEST_LENGTH: Final = 19
 """Most digits in `Content-Length`: no real body needs more, and 64 bits hold it."""
 
 
-class AnswerHead(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
     """The head of an upstream's answer, ready to be passed on.
 
     Attributes:

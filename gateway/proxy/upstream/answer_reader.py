@@ -8,6 +8,7 @@ belong to no request (RFC 9112, section 6.3).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from gateway.base.errors import UpstreamClosedError, UpstreamProtocolError
@@ -204,7 +205,7 @@ class AnswerReader:
         if not switches_to_websocket(block) or head.is_chunked or head.length:
             raise UpstreamProtocolError("switched to something that was not asked for")
         self.status = 101
-        self.head = head._replace(fields=without_length(head.fields))
+        self.head = replace(head, fields=without_length(head.fields))
         self.has_head = True
         # What follows is not HTTP, and has no end of its own.
         self._ends_with_connection = True

@@ -162,8 +162,42 @@ class MemoryStore:
         return scope
 
     def _decide_several(self, ask: Ask) -> Verdict:
+        limits, keys, cost, max_wait_us = ask
         now_us = self._clock()
         calendar_us = self._calendar_clock()
+        spent: list[tuple[Scope, Any, int, int, int]] = []
+        refused = False
+        for limit, key in zip(limits, keys, strict=True):
+            scope = self._current.get(id(limit)) or self.scope(limit)
+            table = scope.table
+            before = table.shards[hash(key) & table.mask].get(key)
+            if before is None:
+                return self._decide_with_new_keys(ask, now_us, calendar_us)
+            moment_us = calendar_us if scope.algorithm.is_calendar else now_us
+            wait_us = limit.max_wait_us
+            if wait_us > max_wait_us:
+                wait_us = max_wait_us
+            after, wait_us, retry_after_us = scope.algorithm.spend(
+                before, moment_us, cost, limit, wait_us
+            )
+            if retry_after_us:
+                refused = True
+            spent.append((scope, after, moment_us, wait_us, retry_after_us))
+        decisions: list[Decision] = []
+        for limit, key, (scope, after, moment_us, wait_us, retry_after_us) in zip(
+            limits, keys, spent, strict=True
+        ):
+            decisions.append(
+                scope.algorithm.describe(after, moment_us, cost, limit, wait_us, retry_after_us)
+            )
+            # All are spent or none. The state of a refusal has nothing spent, and is corrected.
+            if retry_after_us or (cost and not refused):
+                table = scope.table
+                table.shards[hash(key) & table.mask][key] = after
+        return combine(decisions)
+
+    def _decide_with_new_keys(self, ask: Ask, now_us: int, calendar_us: int) -> Verdict:
+        """Decide on a request with several limits, where not all of its keys have places."""
         debit = ask.cost if ask.max_wait_us == DEBIT else 0
         places: list[tuple[Scope, UnplacedKey | None, int, Any]] = []
         decisions: list[Decision] = []

@@ -30,7 +30,7 @@ from tests.systems.throttr.wire import START
 
 NAMES: Final = (
     *("v5 ttl of type 01", "v5 ttl of type 02", "v5 ttl of type 03"),
-    "v2 quota 3, four times the same",
+    *("v2 quota 3, four times the same", "v2 a later insert's quota is ignored"),
 )
 """Of the golden table, what cannot be awaited: it tells of times that pass between two messages."""
 HOURS: Final = 6
