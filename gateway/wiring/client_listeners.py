@@ -217,11 +217,12 @@ class ClientListeners:
                 group = _ListenerGroup(listener, acceptor, [], changed.files.get(number))
             else:
                 group = old
-                if old.config != listener:
+                is_changed = old.config != listener
+                if is_changed:
                     # Its clients came in by other rules.
                     ended.add(old.acceptor)
                 old.config = listener
-                sockets = self._keep(old, plan, patience, most)
+                sockets = self._keep(old, plan, patience, most, is_changed=is_changed)
             for one in sockets:
                 group.listeners.append(self._listener(one, group.acceptor, plan, patience, most))
                 await group.listeners[-1].start_serving()
@@ -235,14 +236,20 @@ class ClientListeners:
         self._proxy.close_when_idle(ended)
 
     def _keep(
-        self, group: _ListenerGroup, plan: AcceptPlan, patience: HandshakeTimeouts, most: int
+        self,
+        group: _ListenerGroup,
+        plan: AcceptPlan,
+        patience: HandshakeTimeouts,
+        most: int,
+        *,
+        is_changed: bool,
     ) -> list[socket]:
         """Change a listener; return copies of its sockets if it needs listeners of another kind."""
         others = [one for one in group.listeners if isinstance(one, PlainListener) != plan.is_plain]
         if not others:
             for one in group.listeners:
                 if isinstance(one, Listener):
-                    one.reconfigure(plan, patience, most)
+                    one.reconfigure(plan, patience, most, is_changed=is_changed)
             return []
         copies = [one.dup() for listener in others for one in listener.sockets]
         group.listeners = []

@@ -294,6 +294,75 @@ async def test_certificates_and_client_rules_change(tmp_path: Path, authority: A
         assert (await run.ask(get())).status == 200
 
 
+class _Handshake:
+    """A client that completes its TLS handshake when the test says so."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="a.test")
+
+    async def begin(self, port: int) -> None:
+        """Send the first message, and read the answer to it."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+        await self._send()
+        self._incoming.write(await self._reader.read(1 << 16))
+
+    async def complete(self) -> None:
+        """Send the rest."""
+        self._tls.do_handshake()
+        await self._send()
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send a request; returns all that is sent until TLS ends."""
+        if request:
+            self._tls.write(request)
+        await self._send()
+        found = b""
+        while True:
+            try:
+                piece = self._tls.read(1 << 16)
+            except ssl.SSLWantReadError:
+                data = await self._reader.read(1 << 16)
+                assert data, "the connection has ended without the end of TLS"
+                self._incoming.write(data)
+                continue
+            if not piece:
+                self._writer.close()
+                return found
+            found += piece
+
+    async def _send(self) -> None:
+        self._writer.write(self._outgoing.read())
+        await self._writer.drain()
+
+
+async def test_a_handshake_under_way_does_not_outlive_the_rules(
+    tmp_path: Path, authority: Authority
+) -> None:
+    """The connection ends with its first request, whether rules have changed or are gone."""
+    shown = authority.issue("a.test")
+    rules = {"client_ca": str(authority.file), "client_certificates": "required"}
+    for after in ([listen(shown, **rules)], [{"address": "127.0.0.1:0"}], [{"address": ":0"}]):
+        async with (
+            answering(OK) as upstream,
+            running(tmp_path, upstream, listen=listen(shown)) as run,
+        ):
+            client, late = (_Handshake(authority.client_context()) for _ in range(2))
+            for one in (client, late):
+                await one.begin(run.gateway.addresses[0].port)
+            await reload(run, tmp_path, upstream, listen=after)
+            for one in (client, late):
+                await one.complete()
+            async with asyncio.timeout(20):
+                answer = await client.ask(get())
+                assert answer.startswith(b"HTTP/1.1 200 ")
+                assert b"Connection: close\r\n" in answer
+                # Without a request, it is closed as soon as an idle one.
+                assert await late.ask(b"") == b""
+
+
 async def test_a_proxy_that_is_no_longer_trusted(tmp_path: Path) -> None:
     """Its open connections may not name clients any more; nor does a new one have to reconnect."""
     limits = {"policies": {"p": {"limits": ["1/h per ip"]}}}

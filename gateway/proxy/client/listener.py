@@ -110,7 +110,8 @@ class Listener:
         self._socket = sock
         self._acceptor = acceptor
         self._metrics = metrics
-        self.reconfigure(plan, patience, most)
+        self._rules = 0
+        self.reconfigure(plan, patience, most, is_changed=True)
         self._tasks = Tasks()
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._loop = asyncio.get_running_loop()
@@ -127,8 +128,18 @@ class Listener:
         self._socket.listen(BACKLOG)
         self._loop.add_reader(self._socket, self._accept)
 
-    def reconfigure(self, plan: AcceptPlan, patience: HandshakeTimeouts, most: int) -> None:
-        """Accept from now on as another configuration says; arguments as in the constructor."""
+    def reconfigure(
+        self, plan: AcceptPlan, patience: HandshakeTimeouts, most: int, *, is_changed: bool
+    ) -> None:
+        """Accept from now on as another configuration says; arguments as in the constructor.
+
+        Args:
+            plan: see there.
+            patience: likewise.
+            most: likewise.
+            is_changed: whether the rules by which clients come in are others.
+        """
+        self._rules += is_changed
         self._plan = plan
         self._patience = patience
         self._most = most
@@ -195,6 +206,17 @@ class Listener:
 
     async def _receive(self, sock: socket.socket, peer: str) -> None:
         """Take the steps, and let the connection be served."""
+        rules = self._rules
+        # uvloop does not return it if there is TLS.
+        made: list[ClientConnection] = []
+        await self._connect(sock, peer, made)
+        if self._is_closed or rules != self._rules:
+            for connection in made:
+                # It came in by other rules, like those that were open before.
+                connection.close_when_idle()
+
+    async def _connect(self, sock: socket.socket, peer: str, made: list[ClientConnection]) -> None:
+        """Take the steps, and create the connection."""
         plan = self._plan
         client = ""
         senders = plan.senders
@@ -217,18 +239,23 @@ class Listener:
         if plan.tls is not None and plan.tls.asks_clients:
             make = partial(make, identify=partial(_identify, plan.fields))
         handshake = Handshake(sock)
+
+        def noted() -> ClientConnection:
+            made.append(make())
+            return made[0]
+
         try:
             if plan.tls is None:
-                await self._loop.connect_accepted_socket(make, sock)
-                return
-            handshake_under_way.set(handshake)
-            await self._loop.connect_accepted_socket(
-                make,
-                sock,
-                ssl=plan.tls.context,
-                ssl_handshake_timeout=self._patience.step,
-                ssl_shutdown_timeout=self._patience.end,
-            )
+                await self._loop.connect_accepted_socket(noted, sock)
+            else:
+                handshake_under_way.set(handshake)
+                await self._loop.connect_accepted_socket(
+                    noted,
+                    sock,
+                    ssl=plan.tls.context,
+                    ssl_handshake_timeout=self._patience.step,
+                    ssl_shutdown_timeout=self._patience.end,
+                )
         except ssl.SSLError as error:
             self._failed("handshake", client or peer, error)
             if handshake.refused is not None:

@@ -61,7 +61,9 @@ class PlainListener:
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         with suppress(OSError):
-            await loop.connect_accepted_socket(self._acceptor, sock)
+            _, connection = await loop.connect_accepted_socket(self._acceptor, sock)
+            # Like those that were open when the listener was removed.
+            connection.close_when_idle()
 
     def close(self) -> None:
         """Accept no more; drop those that are not served yet."""
