@@ -41,9 +41,17 @@ class RawConnection:
         self._rest = b""
 
     def read_head(self) -> bytes:
-        """The next request's head with its empty line; empty if the connection has ended."""
+        """The next request's head with its empty line; empty if the connection has ended.
+
+        The gateway may keep a connection idle for as long as it likes.
+        """
         while b"\r\n\r\n" not in self._rest:
-            data = self._sock.recv(1 << 16)
+            try:
+                data = self._sock.recv(1 << 16)
+            except TimeoutError:
+                if self._rest:
+                    raise
+                continue
             if not data:
                 return b""
             self._rest += data
