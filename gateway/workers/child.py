@@ -39,7 +39,6 @@ class Child:
         name: its name, for the log.
         pid: its id.
         channel: the supervisor's end.
-        place: what it has in shared memory; None if it serves nobody.
         limit_us: how long it may send no beat; None for no limit.
 
     Attributes:
@@ -51,18 +50,16 @@ class Child:
         is_replaced: whether it was notified that another serves in its place.
         hung_us: how long it had sent no beat when it was killed for that.
         error: why it cannot start, as reported.
+        place: what it has in shared memory.
         cpu_us: the CPU time that it has used; known when it has ended.
         reloads: how many requests for a reload it has passed on.
         is_asking: whether there was one since this was last set to False.
     """
 
-    def __init__(
-        self, name: str, pid: int, channel: socket, place: Place | None, limit_us: int | None
-    ) -> None:
+    def __init__(self, name: str, pid: int, channel: socket, limit_us: int | None) -> None:
         self.name = name
         self.pid = pid
         self.channel = channel
-        self.place = place
         self.started_us = monotonic_us()
         self.watchdog = None if limit_us is None else Watchdog(limit_us, self.started_us)
         self.hung_us = 0
@@ -71,6 +68,7 @@ class Child:
         self.has_yielded = False
         self.is_replaced = False
         self.error: GatewayError | None = None
+        self.place: Place | None = None
         self.cpu_us = 0
         self.reloads = 0
         self.is_asking = False
@@ -165,11 +163,7 @@ def kill_and_wait(children: Collection[Child]) -> None:
 
 
 def start_child(
-    name: str,
-    siblings: Iterable[Child],
-    run: Callable[[socket], int],
-    place: Place | None,
-    limit_us: int | None,
+    name: str, siblings: Iterable[Child], run: Callable[[socket], int], limit_us: int | None
 ) -> Child:
     """Start a process that runs a function and exits with its result.
 
@@ -178,7 +172,6 @@ def start_child(
         siblings: the other children. The new one must not keep their channels open, or they would
             not notice the end of the supervisor.
         run: the function, which receives the child's end of its channel.
-        place: what it has in shared memory; None if it serves nobody.
         limit_us: how long it may send no beat; None for no limit.
     """
     ours, theirs = socketpair()
@@ -193,7 +186,7 @@ def start_child(
             _run_child(parent, theirs, run)
     theirs.close()
     ours.setblocking(False)
-    return Child(name, pid, ours, place, limit_us)
+    return Child(name, pid, ours, limit_us)
 
 
 def _run_child(parent: int, channel: socket, run: Callable[[socket], int]) -> NoReturn:

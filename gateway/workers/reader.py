@@ -72,7 +72,7 @@ class ConfigReader:
         parcel = blank("read")
         try:
             # It closes the channels of its siblings with everything else.
-            child = start_child("reader", (), partial(_read, self._source, parcel), None, None)
+            child = start_child("reader", (), partial(_read, self._source, parcel), None)
         except OSError:
             os.close(parcel)
             raise

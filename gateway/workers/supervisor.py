@@ -170,10 +170,12 @@ class _Supervisor:
         place = self._places.take(is_limiter=name == LIMITER)
         run = partial(self._run_in_child, name, place)
         try:
-            return start_child(name, siblings, run, place, self._watchdog_us)
+            child = start_child(name, siblings, run, self._watchdog_us)
         except OSError:
             self._places.free(place, 0)
             raise
+        child.place = place
+        return child
 
     def _run_in_child(self, name: str, place: Place, channel: socket) -> int:
         """Run a child's part, in the child; return its exit status."""

@@ -58,12 +58,12 @@ places = Places(1, file)
 seen = []
 for number in range(300):
     place = places.take(is_limiter=False)
-    child = start_child("w", [], lambda channel: run(place, channel), place, None)
+    child = start_child("w", [], lambda channel: run(place, channel), None)
     told_here = len(os.read(told, 1 + number % 50))
     child.kill()
     while child.exit_description() is None:
         pass
-    places.free(child.place, child.cpu_us)
+    places.free(place, child.cpu_us)
     os.set_blocking(told, False)
     while True:
         try:
