@@ -5,6 +5,6 @@ The supervisor makes a `Board`, a piece of memory that all its workers inherit. 
 in the middle of a change leaves nothing behind but its own numbers, which the supervisor clears.
 `BoardTable` is how numbers of names are kept there.
 
-What a worker has counted must outlive it, and names what is counted. It is in the worker's
-`Ledger`, which nobody clears: the next worker at its place continues it.
+What a worker has counted must outlive it. It is in the worker's `Ledger`, which nobody clears: the
+next worker at its place continues it.
 """
