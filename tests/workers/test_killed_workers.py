@@ -159,7 +159,11 @@ async def test_every_response_that_a_client_has_is_counted(
     ended.set()
     await asyncio.gather(*asking)
     await asyncio.to_thread(wait_until_ready, gateway, 1 + WORKERS)
-    wait_until(lambda: _descriptors(gateway) == had, "descriptors of dead workers stay open")
+    # One less, if the limiter still had the connection of a readiness check at first.
+    wait_until(
+        lambda: all(now <= was for now, was in zip(_descriptors(gateway), had, strict=True)),
+        "descriptors of dead workers stay open",
+    )
     broken = sum(client.broken for client in clients)
     answered = sum((client.answered for client in clients), Counter[int]())
     assert broken > 0
