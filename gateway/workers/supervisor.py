@@ -248,7 +248,7 @@ class _Supervisor:
         if is_late:
             self._reloads.extend()
         if not self._is_starting:
-            self._reloads.is_held = self._upgrade.is_waiting or self._is_upgrade_asked
+            self._reloads.is_held = bool(self._upgrade.successor) or self._is_upgrade_asked
             self._reloads.step(self._config, self._listeners, self._serving)
             was_put_off, self._is_reload_put_off = self._is_reload_put_off, self._reloads.waits
             if self._is_reload_put_off and not was_put_off:
@@ -379,6 +379,7 @@ class _Supervisor:
         is_done = self._upgrade.check(monotonic_us())
         if is_done:
             self._log(logging.INFO, upgrade.UPGRADED)
+            self._stop_reloads()
             if limiter is not None:
                 orders.give(limiter.channel, orders.YIELD)
         elif is_done is not None:
@@ -406,15 +407,9 @@ class _Supervisor:
         times_us = server.shutdown_timeout + (0 if is_replaced else server.shutdown_delay)
         self._ends_us = monotonic_us() + times_us + GRACE_US
         self._restarts.forget()
-        is_reload_asked = self._reloads.stop(
-            self._serving, upgrade.REPLACED if is_replaced else STOPPING
-        )
+        self._stop_reloads()
         if not is_replaced:
             self._succession.manager.stopping()
-        elif is_reload_asked and self._upgrade.successor is not None:
-            # The file may have changed after the successor has read it.
-            with suppress(ProcessLookupError):
-                os.kill(self._upgrade.successor.pid, signal.SIGHUP)
         # If they stayed open here, they would accept connections that no process serves.
         if not is_replaced:
             self._listeners.remove_files()
@@ -423,6 +418,14 @@ class _Supervisor:
         stop = orders.YIELD if is_replaced else orders.STOP
         for name, child in self._children.items():
             orders.give(child.channel, orders.DRAIN if name == LIMITER else stop)
+
+    def _stop_reloads(self) -> None:
+        why = upgrade.REPLACED if self._upgrade.is_done else STOPPING
+        is_asked = self._reloads.stop(self._serving, why)
+        if is_asked and self._upgrade.is_done and self._upgrade.successor is not None:
+            # The file may have changed after the successor has read it.
+            with suppress(ProcessLookupError):
+                os.kill(self._upgrade.successor.pid, signal.SIGHUP)
 
     def _end_what_is_left(self, ends_us: int) -> None:
         if list(self._children) == [LIMITER]:
