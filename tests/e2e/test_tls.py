@@ -20,6 +20,7 @@ import requests
 from tests.certificates import Authority, Issued
 from tests.e2e.raw import RawClient, RecordingUpstream, header_values
 from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
+from tests.workers.family import children, wait_until
 
 WAIT_S = 30.0
 
@@ -162,6 +163,26 @@ def test_sighup_renews_certificates(setup: Setup) -> None:
         assert before.get().status == 200
     assert _ends(setup) == {str(setup.shown.cert): float(new.not_after.timestamp())}
     assert "changed certificates are now in use" in setup.gateway.server.stdout
+
+
+def test_a_certificate_that_is_a_pipe_for_a_while(setup: Setup) -> None:
+    """It is not waited for: the log says so, and all processes serve once it is a file again."""
+    pid, workers = setup.gateway.server.pid, children(setup.gateway.server.pid)[1:]
+    content = setup.shown.cert.read_bytes()
+    setup.shown.cert.unlink()
+    os.mkfifo(setup.shown.cert)
+    setup.gateway.server.signal(signal.SIGHUP)
+    wait_until(lambda: "it is not a regular file" in setup.gateway.server.stdout, "it is not told")
+    if workers:
+        os.kill(workers[0], signal.SIGKILL)
+        wait_until(lambda: workers[0] not in children(pid), "the worker is still there")
+    setup.shown.cert.unlink()
+    setup.shown.cert.write_bytes(content)
+    url = f"{setup.gateway.admin_url}/readyz"
+    wait_until(lambda: requests.get(url, timeout=10).status_code == 200, "it is not ready again")
+    for _ in range(12):
+        with secure(RawClient(setup.tls), setup.authority.client_context()) as client:
+            assert client.get().status == 200
 
 
 def test_what_check_says_of_files(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.base.errors import ConfigError, Problem
+from gateway.base.regular import open_regular
 from gateway.config.checking.check import Checked, Inspect, Source, check
 from gateway.config.models.gateway import AdminConfig, GatewayConfig
 from gateway.config.reading.merge import merge
@@ -186,7 +187,9 @@ def _parts(sources: Sequence[Source], folder: Path) -> Iterator[bytes]:
         yield content
         for name in files_in(content.decode(errors="replace")):
             try:
-                yield _read_secret(folder / name)
+                # Nothing is known of a pipe, which can be read only once.
+                with open_regular((folder / name).absolute()) as stream:
+                    yield stream.read(MAX_SECRET_BYTES + 1)
             except (OSError, ValueError) as error:
                 yield str(error).encode(errors="replace")
 
@@ -210,11 +213,13 @@ def fetch(path: Path) -> list[Source]:
 
 def _fetch_once(path: Path) -> list[Source]:
     files = _files(path)
+    # Those of a folder are read again and again, which only regular files can be.
+    open_file = (lambda file: file.open("rb")) if files == [path] else open_regular
     problems: list[Problem] = []
     sources: list[Source] = []
     for file in files:
         try:
-            with file.open("rb") as stream:
+            with open_file(file) as stream:
                 # One byte more than the maximum shows that the file is too large.
                 sources.append(Source(str(file), stream.read(MAX_BYTES + 1)))
         except OSError as error:

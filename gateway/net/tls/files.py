@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from gateway.base.regular import open_regular
 from gateway.net.tls.certificate import Certificate, CertificateError, read_certificate
 from gateway.net.tls.handshake import PROTOCOLS, ServerContext
 
@@ -89,7 +90,8 @@ def digest(paths: Iterable[Path]) -> bytes:
     total = sha256()
     for path in paths:
         try:
-            content = path.read_bytes()
+            with open_regular(path) as stream:
+                content = stream.read()
         except OSError:
             content = b""
         total.update(sha256(content).digest())
@@ -265,7 +267,7 @@ def _judge(context: ssl.SSLContext, *, is_strict: bool) -> None:
 
 def _read(path: Path, field: Field, if_missing: str = "") -> str:
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror or error}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gateway.base.errors import ConfigError
+from gateway.base.regular import open_regular
+from gateway.config.checking import load as load_module
 from gateway.config.checking.load import ConfigFiles, load, load_admin
 from tests.configmap import ConfigMapVolume
 
@@ -200,6 +202,26 @@ class TestDigest:
                 moved.rename(folder)
         assert len(digests) == 4
 
+    def test_no_pipe_is_waited_for(self, tmp_path: Path) -> None:
+        """Neither in the place of a secret, nor among the files of a folder."""
+        folder = tmp_path / "now"
+        folder.mkdir()
+        file, secret = folder / "g.yaml", folder / "secret"
+        file.write_text("domain: '${file:secret}'\n" + ROUTES)
+        secret.write_text("one")
+        files = ConfigFiles(folder, {})
+        before = files.digest()
+        secret.unlink()
+        os.mkfifo(secret)
+        assert files.digest() != before
+        secret.unlink()
+        secret.write_text("one")
+        assert files.digest() == before
+        os.mkfifo(folder / "more.yaml")
+        assert files.digest() == b""
+        with pytest.raises(ConfigError, match="cannot be read: it is not a regular file"):
+            files.load()
+
     def test_secret_files_count(self, tmp_path: Path) -> None:
         """Those that the text refers to, whether they are there or not."""
         file, secret = tmp_path / "g.yaml", tmp_path / "secret"
@@ -232,17 +254,16 @@ def test_files_of_a_folder_are_read_as_of_one_moment(
     """A folder that is replaced while it is read gives the old files or the new ones."""
     folder = tmp_path / "conf"
     volume = ConfigMapVolume(folder, {"a.yaml": "domain: one\n", "b.yaml": ROUTES})
-    open_file = Path.open
     updates = iter([{"a.yaml": "domain: two\n", "b.yaml": ROUTES.replace("/a", "/b")}])
 
-    def replace_after(self: Path, mode: str = "r", **options: Any) -> Any:
-        opened = open_file(self, mode, **options)
-        if self.name == "a.yaml" and mode == "rb":
+    def replace_after(path: Path) -> BufferedReader:
+        opened = open_regular(path)
+        if path.name == "a.yaml":
             for update in updates:
                 volume.update(update)
         return opened
 
-    monkeypatch.setattr(Path, "open", replace_after)
+    monkeypatch.setattr(load_module, "open_regular", replace_after)
     config = load(folder, {}).config
     assert (config.domain, config.routes[0].name) == ("two", "/b")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -86,4 +87,22 @@ async def test_nothing_to_look_at() -> None:
     renewal = Renewal([UpstreamTls(None, None)], lambda: None)
     renewal.start()
     assert not renewal.is_running
+    await renewal.end()
+
+
+async def test_a_pipe_holds_nothing_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no certificate, and what comes to its place is used."""
+    caplog.set_level(logging.INFO)
+    authority = Authority(tmp_path)
+    pair, other = authority.issue("a"), authority.issue("b")
+    user = await _server(pair)
+    times: list[int] = []
+    renewal = Renewal([user], lambda: times.append(1), interval_s=0.01)
+    renewal.start()
+    pair.cert.unlink()
+    os.mkfifo(pair.cert)
+    await until(lambda: f"{pair.cert} cannot be read: it is not a regular file" in caplog.text)
+    pair.cert.unlink()
+    pair.replace_by(other)
+    await until(lambda: bool(times))
     await renewal.end()
