@@ -144,10 +144,23 @@ class AdminServer:
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         found = self._mux.find(request.method, request[_TARGET], _fields(request))
         if isinstance(found, Resource):
-            found = await _ask(found, request)
+            found = await self._ask(found, request)
         if isinstance(found.body, bytes):
             return _response(found)
         return await _stream(request, found, found.body)
+
+    async def _ask(self, resource: Resource, request: BaseRequest) -> AdminAnswer:
+        """Return the response of a resource."""
+        accept = request.headers.get("Accept", "")
+        if request.method in READ:
+            return await resource.answer(Query(accept))
+        try:
+            await request.content.readexactly(MAX_BODY + 1)
+        except IncompleteReadError as whole:
+            if resource.longest_s and self._connections is not None:
+                self._connections.extend(request.protocol, resource.longest_s)
+            return await resource.answer(Query(accept, whole.partial))
+        return problem(413, f"The body may have {MAX_BODY} bytes.")
 
 
 def _fields(request: BaseRequest) -> GuardFields:
@@ -156,18 +169,6 @@ def _fields(request: BaseRequest) -> GuardFields:
     # Of several values, none may be the one that was checked.
     others = (", ".join(request.headers.getall(name, [])) for name in names)
     return GuardFields(hosts[0] if len(hosts) == 1 else "", *others)
-
-
-async def _ask(resource: Resource, request: BaseRequest) -> AdminAnswer:
-    """Return the response of a resource."""
-    accept = request.headers.get("Accept", "")
-    if request.method in READ:
-        return await resource.answer(Query(accept))
-    try:
-        await request.content.readexactly(MAX_BODY + 1)
-    except IncompleteReadError as whole:
-        return await resource.answer(Query(accept, whole.partial))
-    return problem(413, f"The body may have {MAX_BODY} bytes.")
 
 
 async def _stream(
@@ -248,6 +249,14 @@ class _Connections(Server):
         super().connection_lost(handler, exc)
         if handler in self._open:
             self._open.pop(handler)[1].cancel()
+
+    def extend(self, handler: RequestHandler, seconds: float) -> None:
+        """Let a connection take so many more seconds, from now on."""
+        if handler in self._open:
+            transport, deadline = self._open[handler]
+            deadline.cancel()
+            later = asyncio.get_running_loop().call_later(seconds, self._abort, handler)
+            self._open[handler] = (transport, later)
 
     def _abort(self, handler: RequestHandler) -> None:
         transport, deadline = self._open.pop(handler)

@@ -79,12 +79,14 @@ class Resource(NamedTuple):
         summary: one line for the index.
         answer: makes the response.
         methods: the methods that it has.
+        longest_s: how long a response may take, in seconds; 0 for the listener's usual time.
     """
 
     path: str
     summary: str
     answer: Callable[[Query], Awaitable[AdminAnswer]]
     methods: Sequence[str] = READ
+    longest_s: float = 0
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> AdminAnswer:

@@ -24,6 +24,10 @@ MOST_LINES: Final = 20
 """How many changes or problems of one reload are logged."""
 
 PATH: Final = "/reload"
+LONGEST_S: Final = 110.0
+"""How long a request may wait: for an upgrade in progress (60 s) or a reload (20 s), and then for
+its own reload, which may end when it is not read in time or its store is not available.
+"""
 KEPT: Final = "the previous configuration stays in force"
 
 
@@ -208,7 +212,8 @@ def reload_on_request(reloadable: Reloadable | None) -> Resource:
             return problem(HTTPStatus.CONFLICT, detail)
         return answer_of(await reloadable.reload(), reloadable.file)
 
-    return Resource(PATH, "POST: reads the configuration again and applies it", act, ("POST",))
+    summary = "POST: reads the configuration again and applies it"
+    return Resource(PATH, summary, act, ("POST",), LONGEST_S)
 
 
 def answer_of(outcome: ReloadOutcome, file: str) -> AdminAnswer:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 DEFAULT_ADMIN: Final = "127.0.0.1:9901"
 READY_S: Final = 3
 """How long a health check waits."""
-RELOAD_S: Final = 60
-"""How long a reload may take; the admin listener itself gives up earlier."""
+RELOAD_S: Final = 120
+"""How long a reload may take; the admin listener itself gives up a little earlier."""
 
 
 class _AdminReply(NamedTuple):

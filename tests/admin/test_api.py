@@ -303,6 +303,28 @@ async def test_slow_clients_are_cut_off(start: bytes) -> None:
         trickling.cancel()
 
 
+async def test_what_may_take_long_is_waited_for() -> None:
+    """An answer that takes longer than a connection may has the time that its resource says."""
+    may_answer = asyncio.Event()
+
+    async def act(_query: Query) -> AdminAnswer:
+        await may_answer.wait()
+        return AdminAnswer(200, "text/plain", b"done")
+
+    resources = [Resource(f"/{each}", "", act, ("POST",), each) for each in (0, 60)]
+    async with (
+        admin(deadline_s=0.3, resources=resources) as server,
+        connection(server) as (short, short_writer),
+        connection(server) as (long, long_writer),
+    ):
+        head = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+        short_writer.write(b"POST /0 HTTP/1.1\r\n" + head)
+        long_writer.write(b"POST /60 HTTP/1.1\r\n" + head)
+        assert await bytes_until_cut_off(short) == 0
+        may_answer.set()
+        assert await long.readline() == b"HTTP/1.1 200 OK\r\n"
+
+
 async def test_clients_that_do_not_read_are_cut_off() -> None:
     """An answer that a client does not read is not kept beyond the deadline."""
 
