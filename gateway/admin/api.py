@@ -241,8 +241,7 @@ class _Connections(Server):
         super().connection_made(handler, transport)
         if len(self._open) >= self._max_connections:
             self._abort(next(iter(self._open)))
-        deadline = asyncio.get_running_loop().call_later(self._deadline_s, self._abort, handler)
-        self._open[handler] = (transport, deadline)
+        self._keep(handler, transport, self._deadline_s)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the connection."""
@@ -255,8 +254,11 @@ class _Connections(Server):
         if handler in self._open:
             transport, deadline = self._open[handler]
             deadline.cancel()
-            later = asyncio.get_running_loop().call_later(seconds, self._abort, handler)
-            self._open[handler] = (transport, later)
+            self._keep(handler, transport, seconds)
+
+    def _keep(self, handler: RequestHandler, transport: asyncio.Transport, seconds: float) -> None:
+        deadline = asyncio.get_running_loop().call_later(seconds, self._abort, handler)
+        self._open[handler] = (transport, deadline)
 
     def _abort(self, handler: RequestHandler) -> None:
         transport, deadline = self._open.pop(handler)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from gateway.admin import FailedUpgrade, ReloadOutcome, ReloadState, not_possible
@@ -185,7 +186,10 @@ class Reloads:
         if (read := self._reader.result(self._clock())) is not None:
             self._source.loaded = read.digest
             if read.loaded is not None:
-                self._try(read.loaded, read.certificates, config, listeners, children)
+                loaded, certificates = read.loaded, read.certificates
+                self._try(
+                    partial(self._send_all, loaded, certificates, config, listeners, children)
+                )
             else:
                 self._end(ReloadOutcome(False, read.problems, ()))
         attempt = self._attempt
@@ -256,17 +260,10 @@ class Reloads:
             problem = Problem(self._source.name, 0, 0, "", message)
             self._end(ReloadOutcome(False, (problem,), ()))
 
-    def _try(
-        self,
-        loaded: Checked,
-        certificates: Mapping[str, bytes],
-        config: GatewayConfig,
-        listeners: Listeners,
-        children: Sequence[Child],
-    ) -> None:
+    def _try(self, send_all: Callable[[], _Attempt | None]) -> None:
         name = self._source.name
         try:
-            self._attempt = self._send_all(loaded, certificates, config, listeners, children)
+            self._attempt = send_all()
         except GatewayError as error:
             problems = problems_of(error, name)
         except OSError as error:

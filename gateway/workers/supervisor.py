@@ -235,7 +235,7 @@ class _Supervisor:
                 self._end_by_signal(number)
             self._is_stopped = True
             if self._ends_us is None:
-                self._stop(is_replaced=self._upgrade.is_done)
+                self._stop()
         elif number == signal.SIGUSR2:
             self._ask_for_upgrade()
         elif number == signal.SIGUSR1:
@@ -373,7 +373,7 @@ class _Supervisor:
         limiter = self._children.get(LIMITER)
         is_closed = limiter is None or limiter.has_yielded
         if self._ends_us is None and self._upgrade.may_stop(monotonic_us(), is_closed=is_closed):
-            self._stop(is_replaced=True)
+            self._stop()
         if not self._upgrade.is_waiting:
             return
         is_done = self._upgrade.check(monotonic_us())
@@ -394,12 +394,10 @@ class _Supervisor:
 
     # Ending.
 
-    def _stop(self, *, is_replaced: bool = False) -> None:
-        """Let workers finish requests in flight, then stop the limiter.
-
-        Args:
-            is_replaced: whether another process serves at the same sockets already.
-        """
+    def _stop(self) -> None:
+        """Let workers finish requests in flight, then stop the limiter."""
+        # Then another process serves at the same sockets already.
+        is_replaced = self._upgrade.is_done
         server = self._config.server
         if self._is_upgrade_asked:
             self._log(logging.WARNING, upgrade.STOPPING)

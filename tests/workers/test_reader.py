@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import pytest
@@ -12,12 +13,20 @@ import pytest
 from tests.conftest import StartGateway
 from tests.e2e.raw import get
 from tests.workers.family import PATIENCE_S, is_there, wait_until, workers_of
-from tests.workers.succession import upgradable
+from tests.workers.succession import HeldFile, Upgradable, upgradable
 
 CONFIG: Final = (
     "log: {{ access: off }}\nserver: {{ workers: {} }}\n"
     "routes: {{ /**: {{ respond: {{ status: 200, body: first }} }} }}\n"
 )
+
+
+def _reading(running: Upgradable, outcomes: list[dict[str, Any]]) -> tuple[HeldFile, Thread]:
+    """Ask for a reload that reads a pipe."""
+    held = running.hold()
+    asking = running.post_reload(outcomes)
+    held.wait_for_reader()
+    return held, asking
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -27,9 +36,7 @@ def test_a_file_that_never_ends_is_given_up(
     """A pipe that nothing is written to: the reload fails with that reason, and the next works."""
     with upgradable(start_gateway, CONFIG.format(workers), tmp_path) as running:
         outcomes: list[dict[str, Any]] = []
-        held = running.hold()
-        asking = running.post_reload(outcomes)
-        held.wait_for_reader()
+        _, asking = _reading(running, outcomes)
         running.change("first", "second")
         asking.join(PATIENCE_S)
         assert not outcomes[0]["applied"]
@@ -49,9 +56,7 @@ def test_a_gateway_stops_while_it_reads(
     """Its caller hears why there is no reload."""
     with upgradable(start_gateway, CONFIG.format(workers), tmp_path) as running:
         outcomes: list[dict[str, Any]] = []
-        held = running.hold()
-        asking = running.post_reload(outcomes)
-        held.wait_for_reader()
+        _, asking = _reading(running, outcomes)
         running.gateway.server.signal(signal.SIGTERM)
         assert running.gateway.server.process.wait(PATIENCE_S) == 0
         asking.join(PATIENCE_S)
@@ -66,9 +71,7 @@ def test_processes_are_restarted_while_a_configuration_is_read(
     with upgradable(start_gateway, config, tmp_path) as running:
         outcomes: list[dict[str, Any]] = []
         killed, stopped = workers_of(running.gateway)
-        held = running.hold()
-        asking = running.post_reload(outcomes)
-        held.wait_for_reader()
+        held, asking = _reading(running, outcomes)
         os.kill(killed, signal.SIGKILL)
         os.kill(stopped, signal.SIGSTOP)
         for pid in (killed, stopped):

@@ -185,9 +185,7 @@ def test_signals_that_come_before_the_modules_of_the_command(tmp_path: Path, wor
     assert "upgraded: the new process serves" in log
     assert "configuration reloaded: nothing has changed" in log
     (successor,) = _upgrading(tmp_path / "log")
-    os.kill(successor, signal.SIGTERM)
-    wait_until(lambda: not is_there(successor), "the successor does not end")
-    assert process.communicate()[1] == b""
+    _end_in_silence(successor, process)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -206,6 +204,10 @@ def test_a_successor_notes_signals_from_its_first_moment(tmp_path: Path, workers
         os.kill(successor, number)
     assert process.wait(30) == 0
     assert is_there(successor)
+    _end_in_silence(successor, process)
+
+
+def _end_in_silence(successor: int, process: subprocess.Popen[bytes]) -> None:
     os.kill(successor, signal.SIGTERM)
     wait_until(lambda: not is_there(successor), "the successor does not end")
     assert process.communicate()[1] == b""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -165,8 +166,12 @@ def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def _read_secret(file: Path) -> bytes:
-    with file.absolute().open("rb") as stream:
+def _open(file: Path) -> BufferedReader:
+    return file.open("rb")
+
+
+def _read_secret(file: Path, open_file: Callable[[Path], BufferedReader] = _open) -> bytes:
+    with open_file(file.absolute()) as stream:
         content = stream.read(MAX_SECRET_BYTES + 1)
     if len(content) > MAX_SECRET_BYTES:
         raise OSError(f"larger than {MAX_SECRET_BYTES >> 10} KiB")
@@ -188,8 +193,7 @@ def _parts(sources: Sequence[Source], folder: Path) -> Iterator[bytes]:
         for name in files_in(content.decode(errors="replace")):
             try:
                 # Nothing is known of a pipe, which can be read only once.
-                with open_regular((folder / name).absolute()) as stream:
-                    yield stream.read(MAX_SECRET_BYTES + 1)
+                yield _read_secret(folder / name, open_regular)
             except (OSError, ValueError) as error:
                 yield str(error).encode(errors="replace")
 
@@ -214,7 +218,7 @@ def fetch(path: Path) -> list[Source]:
 def _fetch_once(path: Path) -> list[Source]:
     files = _files(path)
     # Those of a folder are read again and again, which only regular files can be.
-    open_file = (lambda file: file.open("rb")) if files == [path] else open_regular
+    open_file = _open if files == [path] else open_regular
     problems: list[Problem] = []
     sources: list[Source] = []
     for file in files:
