@@ -44,10 +44,10 @@ from gateway.proxy.tunnel import Tunnel
 from gateway.proxy.websocket import SWITCHED, asks_for_websocket
 
 if TYPE_CHECKING:
-    from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
 
     from gateway.proxy.client.connection import ClientConnection
+    from gateway.proxy.client.request_message import RequestMessage
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Driver:
         return len(self._tasks)
 
     def serve(
-        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
+        self, connection: ClientConnection, message: RequestMessage, payload: StreamReader
     ) -> Exchange:
         """Start serving a request; `connection.finished` is called at its end.
 

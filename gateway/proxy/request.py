@@ -13,11 +13,11 @@ from gateway.base.clock import monotonic_ns
 from gateway.base.errors import BadRequestError
 
 if TYPE_CHECKING:
-    from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
 
     from gateway.net.tls.peer import ClientCertificate
     from gateway.proxy.client.connection import ClientConnection
+    from gateway.proxy.client.request_message import RequestMessage
     from gateway.routing.forwarding import ProxyReport
 
 
@@ -67,7 +67,7 @@ class Request:
     )
 
     def __init__(
-        self, connection: ClientConnection, message: RawRequestMessage, payload: StreamReader
+        self, connection: ClientConnection, message: RequestMessage, payload: StreamReader
     ) -> None:
         self.started_ns = monotonic_ns()
         self.connection = connection

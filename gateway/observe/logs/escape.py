@@ -20,7 +20,7 @@ quote: Final = encode_basestring_ascii
 is_word: Final = re.compile(r"[!#-\[\]-~]+").fullmatch
 """Return whether a text is visible ASCII without spaces, quotes and backslashes; not if empty."""
 
-_is_half: Final = re.compile("[\ud800-\udbff]").search
+_is_half: Final = re.compile(r"[\ud800-\udbff]").search
 
 
 def without_surrogates(text: str) -> str:

@@ -164,8 +164,8 @@ class StreamOutput:
         self._is_closing = False
         self._changed = threading.Condition()
         # A daemon thread: a reader that has stopped must not keep the process alive.
-        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._run, name="log-writer", daemon=True)
+        self._writer.start()
 
     def write(self, lines: bytes) -> None:
         """Pass lines to the thread, or drop and count them if its backlog is full."""
@@ -185,7 +185,7 @@ class StreamOutput:
         with self._changed:
             self._is_closing = True
             self._changed.notify()
-        self._thread.join(CLOSE_TIMEOUT_S)
+        self._writer.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         while lines := self._take():

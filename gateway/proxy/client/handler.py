@@ -10,11 +10,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
 
     from gateway.base.errors import BadRequestError
     from gateway.base.tasks import Portions
+    from gateway.proxy.client.request_message import RequestMessage
     from gateway.proxy.client.request_parser import RequestParser
     from gateway.proxy.client.timeouts import ClientTimeouts
     from gateway.routing.spelling import Reserved
@@ -84,7 +84,7 @@ class Handler(Protocol[Connection_contra]):
         """Note that a client is gone."""
 
     def serve(
-        self, connection: Connection_contra, message: RawRequestMessage, payload: StreamReader
+        self, connection: Connection_contra, message: RequestMessage, payload: StreamReader
     ) -> ServedRequest:
         """Start serving a request; `connection.finished` is called at its end."""
 

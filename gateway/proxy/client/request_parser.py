@@ -27,7 +27,7 @@ of reading a small head (bench: passing).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -36,6 +36,7 @@ from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessa
 from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
 
 from gateway.base.errors import BadRequestError, GatewayError
+from gateway.proxy.client.request_message import RequestMessage
 from gateway.routing.methods import METHODS, NEVER_FORWARDED
 
 LENGTH_MAX: Final = 2**64 - 2
@@ -48,6 +49,8 @@ _PLAIN: Final = (
 
 _STAND_IN: Final = b"GET "
 """The method that llhttp sees in place of every other: it need not know them."""
+
+_make_message: Final[Callable[..., RequestMessage]] = RawRequestMessage
 
 _codings: Final = re.compile(rb"\r\n(?i:transfer-encoding):[ \t]*([^\r\n]*)")
 
@@ -89,7 +92,7 @@ class RequestParser:
     def __repr__(self) -> str:
         return f"<RequestParser: {len(self._known)} methods>"
 
-    def parse(self, head: bytes) -> RawRequestMessage:
+    def parse(self, head: bytes) -> RequestMessage:
         """Return the request of a complete head, from its first byte to its last.
 
         Raises:
@@ -101,13 +104,13 @@ class RequestParser:
             return message
         return changed(message, method=head[: head.index(b" ")].decode("ascii"))
 
-    def parse_plain(self, head: bytes) -> RawRequestMessage:
+    def parse_plain(self, head: bytes) -> RequestMessage:
         """Return the same for a head whose method llhttp knows."""
         # On any exit but the last, this parser is not reused.
         parser = self._clean or self._make()
         self._clean = None
         try:
-            messages = parser.feed_data(head)[0]
+            messages: Sequence[tuple[RequestMessage, object]] = parser.feed_data(head)[0]
         except HttpProcessingError as error:
             merged = _with_one_coding(head)
             if merged != head:
@@ -153,13 +156,13 @@ class RequestParser:
 
 
 def changed(
-    message: RawRequestMessage,
+    message: RequestMessage,
     *,
     method: str | None = None,
     raw_headers: tuple[tuple[bytes, bytes], ...] | None = None,
-) -> RawRequestMessage:
+) -> RequestMessage:
     """Return a message with another method, or other header fields as they are sent on."""
-    return RawRequestMessage(
+    return _make_message(
         message.method if method is None else method,
         message.path,
         message.version,

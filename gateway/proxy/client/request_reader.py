@@ -20,9 +20,8 @@ from gateway.proxy.client.framing import RequestFraming, head_end
 from gateway.proxy.client.request_parser import body_length
 
 if TYPE_CHECKING:
-    from aiohttp.http import RawRequestMessage
-
     from gateway.proxy.client.read_flow import ReadFlow
+    from gateway.proxy.client.request_message import RequestMessage
     from gateway.proxy.client.request_parser import RequestParser
 
 LINE_MARGIN: Final = 64
@@ -62,7 +61,7 @@ class RequestReader:
         self._max_head = max_head
         self._flow = flow
         self._framing = RequestFraming(_max_line(parser), max_head, parser.max_headers)
-        self.head: RawRequestMessage | BadRequestError | None = None
+        self.head: RequestMessage | BadRequestError | None = None
         self.payload: StreamReader = EMPTY_PAYLOAD
         # What the framing says, as plain attributes: each request reads them, and a property costs
         # as much as a dozen attributes (bench: passing).
@@ -151,7 +150,7 @@ class RequestReader:
         self.head = None
         return rest
 
-    def _read(self, parse: Callable[[bytes], RawRequestMessage], head: bytes) -> None:
+    def _read(self, parse: Callable[[bytes], RequestMessage], head: bytes) -> None:
         """Parse a complete head, and find where its request ends."""
         self.payload = EMPTY_PAYLOAD
         try:

@@ -93,7 +93,7 @@ class TargetPool:
         self._max_connections = part_of(config.max_connections, workers)
         self._max_pending = inf
         if config.max_pending != "auto":
-            self._max_pending = part_of(config.max_pending, workers)
+            self._max_pending = float(part_of(config.max_pending, workers))
         self._connect_timeout = config.timeouts.connect / US
         self._queue_timeout = config.timeouts.queue / US
         self._target = target
