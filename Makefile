@@ -111,8 +111,10 @@ lock: dev ## regenerate requirements/*.txt from pyproject.toml
 	$(UV_COMPILE) pyproject.toml --all-extras -c requirements/runtime.txt \
 		-o requirements/image.txt
 	$(UV_COMPILE) --group build -c requirements/runtime.txt -o requirements/build.txt
+	$(UV_COMPILE) pyproject.toml --group build --group compile -c requirements/image.txt \
+		-c requirements/build.txt -o requirements/compile.txt
 	$(UV_COMPILE) pyproject.toml --group dev -c requirements/image.txt \
-		-c requirements/build.txt -o requirements/dev.txt
+		-c requirements/compile.txt -o requirements/dev.txt
 	$(UV_COMPILE) --no-deps --group servers -o requirements/servers.txt
 
 .PHONY: clean

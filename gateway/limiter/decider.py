@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from gateway.base.clock import US, Clock, monotonic_us, wall_us
@@ -195,10 +196,8 @@ class Decider:
 
     async def aclose(self) -> None:
         """Finish what is in flight and close the store, even if cancelled meanwhile."""
-        try:
+        async with aclosing(self._store):
             await self.finish()
-        finally:
-            await self._store.aclose()
 
     async def finish(self) -> None:
         """Finish what is in flight; the store is asked nothing more."""
