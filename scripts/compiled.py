@@ -115,10 +115,10 @@ def compile_package(root: Path, folder: Path) -> None:
 
 def _compile(paths: list[str]) -> None:
     """Compile modules of the package in the working directory, in place."""
-    import setuptools  # noqa: F401 - it comes with distutils, which Python 3.12 dropped
     from distutils.ccompiler import new_compiler
     from distutils.sysconfig import customize_compiler
 
+    import setuptools  # noqa: F401 - it comes with distutils, which Python 3.12 dropped
     from mypyc.build import mypycify
 
     with tempfile.TemporaryDirectory() as scratch:

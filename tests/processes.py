@@ -21,9 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import gateway
+
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 60.0
 ROOT: Final = Path(__file__).parent.parent
+PACKAGE: Final = Path(gateway.__file__).parent.parent
+"""The folder of the package under test: `ROOT`, or where its hot modules are compiled."""
+PYTHON_PATH: Final = os.pathsep.join(dict.fromkeys((str(PACKAGE), str(ROOT))))
+"""For processes: the package under test, then the tests themselves."""
 
 
 def _own_ports() -> Iterator[int]:
@@ -303,8 +309,8 @@ class Gateway:
             [*before, sys.executable, "-m", "gateway", "run", "-c", str(path)],
             folder,
             lambda: answers(admin_port, "/readyz"),
-            # The gateway of this tree, whichever is installed.
-            {"PYTHONPATH": str(ROOT), **(env or {})},
+            # The gateway under test, whichever is installed.
+            {"PYTHONPATH": PYTHON_PATH, **(env or {})},
         )
         return cls(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", port, server)
 

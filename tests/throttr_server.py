@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.processes import ROOT, OwnServer, ServerProcess
+from tests.processes import PYTHON_PATH, OwnServer, ServerProcess
 
 CONFIG: Final = """
 listeners: [{{ throttr: {{ version: v5, size: {size} }}, bind: "127.0.0.1:{port}" }}]
@@ -41,7 +41,7 @@ class ThrottrServer(OwnServer):
         path = self._folder / f"{name}.yaml"
         path.write_text(CONFIG.format(size=self._size, port=self.port))
         argv = [sys.executable, "-m", "gateway", "run", str(path)]
-        env = {"PYTHONPATH": str(ROOT)}
+        env = {"PYTHONPATH": PYTHON_PATH}
         self._process = ServerProcess(name, argv, self._folder, self._is_there, env)
 
     def _is_there(self) -> bool:

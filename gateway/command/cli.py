@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import gateway
+from gateway.base.build import BUILD
 from gateway.base.errors import ConfigError, GatewayError, Problem, StartError, problems_of
 from gateway.command.arguments import StoreOnce, address
 from gateway.command.asking import add_admin, healthcheck, reload
@@ -113,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _ArgumentParser(
         prog="sluice", description="A rate-limiting reverse-proxy gateway.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"sluice {gateway.__version__}")
+    parser.add_argument("--version", action="version", version=_own_version())
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="start the gateway")
@@ -166,6 +167,10 @@ def _parser() -> argparse.ArgumentParser:
     version = commands.add_parser("version", help="print the versions of Sluice and its libraries")
     version.set_defaults(command=_version)
     return parser
+
+
+def _own_version() -> str:
+    return f"sluice {gateway.__version__} ({BUILD})"
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -417,7 +422,7 @@ def _version(_options: argparse.Namespace) -> int:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    print(f"sluice {gateway.__version__}")
+    print(_own_version())
     print(f"{platform.python_implementation()} {platform.python_version()}, {platform.platform()}")
     ours = ("aiohttp", "uvloop", "redis", "hiredis", "pydantic", "PyYAML")
     for package in (*ours, "asyncmy", "cryptography", "grpcio", "protobuf", "pyzmq"):

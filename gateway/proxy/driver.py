@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -167,7 +167,7 @@ class Driver:
                 self._send_last(exchange, reply)
                 return
             if outcome.verdict.wait_us:
-                self._start(exchange, self._wait_turn(exchange, ruling, outcome))
+                self._start(exchange, partial(self._wait_turn, exchange, ruling, outcome))
                 return
         step = exchange.forward()
         if step is not HEAD:
@@ -211,20 +211,20 @@ class Driver:
                 assert exchange.upload is not None
                 exchange.pump = self._tasks.start(exchange.upload.pump(exchange.connection))
             else:
-                self._start(exchange, self._go_on(exchange, step))
+                self._start(exchange, partial(self._go_on, exchange, step))
         except Exception as error:  # noqa: BLE001 - judged in one place
             self.fail(exchange, error)
 
-    def _start(self, exchange: Exchange, work: Coroutine[Any, Any, Step]) -> None:
+    def _start(self, exchange: Exchange, work: Callable[[], Coroutine[Any, Any, Step]]) -> None:
         """Continue in a task."""
         task = self._tasks.start(self._run(exchange, work))
-        task.add_done_callback(partial(self._ended, exchange, work))
+        task.add_done_callback(partial(self._ended, exchange))
         exchange.task = task
 
-    async def _run(self, exchange: Exchange, work: Coroutine[Any, Any, Step]) -> None:
+    async def _run(self, exchange: Exchange, work: Callable[[], Coroutine[Any, Any, Step]]) -> None:
         """Await a step, and continue without a task if possible."""
         try:
-            step = await work
+            step = await work()
         except Exception as error:  # noqa: BLE001 - judged in one place
             exchange.task = None
             self.fail(exchange, error)
@@ -277,12 +277,9 @@ class Driver:
         exchange.release()
         return DONE
 
-    def _ended(
-        self, exchange: Exchange, work: Coroutine[Any, Any, Step], task: asyncio.Task[None]
-    ) -> None:
+    def _ended(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
         """Clean up after a task that was cancelled, perhaps before it began."""
         if task.cancelled():
-            work.close()
             exchange.give_up()
             self._note(exchange)
 

@@ -13,6 +13,7 @@ from gateway.admin.api import AdminServer
 from gateway.admin.readiness import Phase, Readiness, judge
 from gateway.admin.reloading import Reloadable, ReloadRecord
 from gateway.admin.resources import OneProcess
+from gateway.base.build import BUILD
 from gateway.base.clock import US
 from gateway.base.errors import StartError
 from gateway.base.tasks import Tasks, becomes
@@ -230,6 +231,7 @@ class Gateway:
         self._running.learn()
 
     def _say_where(self) -> None:
+        log.info("sluice %s (%s)", gateway.__version__, BUILD)
         if self._admin is not None and self.config.admin is not None:
             admin = Address(self.config.admin.listen.host, self._admin.port)
             log.info("health and metrics on http://%s", admin)

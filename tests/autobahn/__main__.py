@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from tests.autobahn import suite
-from tests.processes import ROOT, Gateway, ServerProcess, free_port
+from tests.processes import PYTHON_PATH, Gateway, ServerProcess, free_port
 
 
 def say(line: str) -> None:
@@ -42,7 +42,7 @@ def main(cases: list[str]) -> int:
         [sys.executable, "-m", "tests.autobahn.echo", str(port)],
         folder,
         lambda: _listens(port),
-        {"PYTHONPATH": str(ROOT)},
+        {"PYTHONPATH": PYTHON_PATH},
     )
     gateway = Gateway.start(f"routes:\n  /**: {{ upstream: http://127.0.0.1:{port} }}\n", folder)
     started = time.monotonic()

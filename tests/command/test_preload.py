@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.processes import ROOT, free_port
+from tests.processes import PYTHON_PATH, free_port
 
 HEAVY: Final = ("pydantic", "aiohttp", "yaml", "asyncio")
 """What a command needs only if it reads a configuration, or serves."""
@@ -17,7 +17,7 @@ HEAVY: Final = ("pydantic", "aiohttp", "yaml", "asyncio")
 def _python(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=60,

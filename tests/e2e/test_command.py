@@ -25,7 +25,7 @@ from tests.certificates import Authority
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import wait_for_metric
-from tests.processes import answers, free_pair, free_port
+from tests.processes import PYTHON_PATH, answers, free_pair, free_port
 
 ROOT: Final = Path(__file__).parent.parent.parent
 GOOD: Final = """\
@@ -55,7 +55,7 @@ def _sluice(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gateway", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH, **(env or {})},
         capture_output=True,
         text=True,
         timeout=30,
@@ -349,7 +349,7 @@ def test_a_first_answer_comes_without_any_options(good: Path) -> None:
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "run", "-c", str(good)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
@@ -406,7 +406,7 @@ def test_a_library_that_is_missing_is_missed_before_the_start(
     told = {}
     for command in ("check", "run"):
         argv = [sys.executable, "-c", without, command, config]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": PYTHON_PATH}
         told[command] = subprocess.run(
             argv, env=env, capture_output=True, text=True, timeout=30, check=False
         )
@@ -431,7 +431,9 @@ def test_closed_standard_files_are_nobody_elses(tmp_path: Path, closed: str, wor
             f"routes: {{ /**: {{ upstream: {upstream.url} }} }}\n"
         )
         words = f"exec {sys.executable} -m gateway run {config} {closed}"
-        started = subprocess.Popen(["sh", "-c", words], env={**os.environ, "PYTHONPATH": str(ROOT)})
+        started = subprocess.Popen(
+            ["sh", "-c", words], env={**os.environ, "PYTHONPATH": PYTHON_PATH}
+        )
         try:
             deadline = time.monotonic() + 20
             while not answers(port):

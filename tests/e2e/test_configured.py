@@ -13,10 +13,9 @@ import redis
 
 from tests.e2e.raw import RecordingUpstream, get, header_values
 from tests.e2e.signs import wait_for_metric
-from tests.processes import Gateway
+from tests.processes import PYTHON_PATH, Gateway
 from tests.servers import RedisServer
 
-ROOT: Final = Path(__file__).parent.parent.parent
 ROUTES: Final = 'routes: {/**: {upstream: "http://127.0.0.1:9000"}}\n'
 USER: Final = "svc@corp:eu/1%41"
 
@@ -24,7 +23,7 @@ USER: Final = "svc@corp:eu/1%41"
 def _sluice(*arguments: str | Path, env: dict[bytes, bytes]) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "gateway", *map(os.fsencode, arguments)],
-        env={**os.environb, b"PYTHONPATH": os.fsencode(ROOT), **env},
+        env={**os.environb, b"PYTHONPATH": os.fsencode(PYTHON_PATH), **env},
         capture_output=True,
         timeout=60,
         check=False,

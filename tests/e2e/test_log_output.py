@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.processes import answers, free_port
+from tests.processes import PYTHON_PATH, answers, free_port
 
-ROOT: Final = Path(__file__).parent.parent.parent
 WAIT_S: Final = 30
 NAMES: Final = ("stdout", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "stderr", "/dev/stderr")
 
@@ -75,7 +74,7 @@ def test_the_log_goes_to_what_the_process_was_started_with(
     is_stderr = "stderr" in output
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "run", path],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         stdout=subprocess.DEVNULL if is_stderr else stream.given,
         stderr=stream.given if is_stderr else subprocess.DEVNULL,
     )
@@ -115,7 +114,7 @@ def test_what_cannot_be_logged_to_is_said(output: str, said: str, tmp_path: Path
 
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "run", path],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=WAIT_S,

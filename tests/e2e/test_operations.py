@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
 
 import pytest
 import requests
@@ -20,9 +19,7 @@ from gateway.routing.methods import METHODS, NEVER_FORWARDED
 from tests.conftest import StartGateway
 from tests.e2e.raw import RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import PATIENCE_S, log_lines, metric, wait_for_metric
-from tests.processes import Gateway, free_port
-
-ROOT: Final = Path(__file__).parent.parent.parent
+from tests.processes import PYTHON_PATH, Gateway, free_port
 
 
 def _messages(gateway: Gateway) -> list[str]:
@@ -127,7 +124,7 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     path.write_text(text + "routes:\n  /**: { upstream: http://127.0.0.1:9 }\n")
     return subprocess.run(
         [sys.executable, "-m", "gateway", "run", str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from tests.conftest import StartGateway
-from tests.processes import ROOT, ServerProcess, free_port
+from tests.processes import PYTHON_PATH, ServerProcess, free_port
 from tests.servers import becomes
 from tests.upstreams import Upstream
 
@@ -43,7 +43,7 @@ class Ratio:
     def start(self) -> None:
         """Serve; counts begin anew."""
         env = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
             "RATIO_HOST": "127.0.0.1",
             "RATIO_PORT": str(self.port),
             "RATIO_STORAGE": "inmemory://",

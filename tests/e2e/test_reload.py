@@ -22,7 +22,7 @@ from tests.conftest import StartGateway
 from tests.e2e.raw import RawClient, RawConnection, RawUpstream, get
 from tests.e2e.signs import PATIENCE_S, log_lines, metric, wait_for_metric
 from tests.e2e.test_tls import secure
-from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
+from tests.processes import PYTHON_PATH, Gateway, ServerProcess, answers, free_port
 from tests.upstreams import Upstream
 from tests.workers.family import limiter_of, wait_until_ready
 
@@ -109,7 +109,7 @@ def _until(condition: Callable[[], bool], what: str) -> None:
 def _sluice(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gateway", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=60,
@@ -190,7 +190,7 @@ def test_a_signal_that_comes_early_is_heeded(tmp_path: Path) -> None:
         [sys.executable, "-m", "gateway", "run", str(file)],
         tmp_path,
         lambda: answers(admin, "/readyz"),
-        {"PYTHONPATH": str(ROOT)},
+        {"PYTHONPATH": PYTHON_PATH},
     )
     try:
         for _ in range(20):
@@ -460,7 +460,7 @@ def test_reloads_at_the_same_time(configure: Configure) -> None:
     """Each caller is answered, and what the last one wrote is in force."""
     one = configure(_text("one"))
     command = [sys.executable, "-m", "gateway", "reload", str(one.file)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": PYTHON_PATH}
     callers = []
     for number in range(4):
         one.write(_text(f"body {number}"))
@@ -514,7 +514,7 @@ def test_a_config_map_is_reloaded_when_kubernetes_replaces_it(tmp_path: Path) ->
         [sys.executable, "-m", "gateway", "run", str(volume.folder)],
         tmp_path,
         lambda: answers(admin, "/readyz"),
-        {"PYTHONPATH": str(ROOT)},
+        {"PYTHONPATH": PYTHON_PATH},
     )
     try:
         assert get(port).body == b"one"
@@ -538,7 +538,7 @@ def test_ratio_renews_certificates_only(tmp_path: Path) -> None:
         tmp_path,
         lambda: answers(admin, "/readyz"),
         {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
             "RATIO_PORT": str(port),
             "RATIO_HOST": "127.0.0.1",
             "RATIO_STORAGE": "inmemory://",

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from tests.e2e.raw import RawClient, get
-from tests.processes import ROOT, ServerProcess, answers, free_port
+from tests.processes import PYTHON_PATH, ServerProcess, answers, free_port
 from tests.workers.family import is_there, wait_until
 from tests.workers.succession import Load, Manager, UnixClient, takes_connections
 
@@ -60,7 +60,7 @@ class _Service:
             _command(self.config, [one.fileno() for one in self._sockets], names),
             self._folder,
             lambda: answers(admin, "/readyz"),
-            {"PYTHONPATH": str(ROOT), **self.manager.environment},
+            {"PYTHONPATH": PYTHON_PATH, **self.manager.environment},
             keeps_files=True,
         )
         self.manager.main = server.pid
@@ -225,7 +225,7 @@ def test_a_socket_for_both_families_is_enough_for_a_port_alone(tmp_path: Path) -
 def _run(config: Path, numbers: Sequence[int]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         _command(config, numbers, "web.socket:more.socket"),
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         cwd=config.parent,
         capture_output=True,
         text=True,

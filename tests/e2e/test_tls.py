@@ -19,7 +19,7 @@ import requests
 
 from tests.certificates import Authority, Issued
 from tests.e2e.raw import RawClient, RecordingUpstream, header_values
-from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
+from tests.processes import PYTHON_PATH, Gateway, ServerProcess, answers, free_port
 from tests.workers.family import children, wait_until
 
 WAIT_S = 30.0
@@ -74,7 +74,7 @@ def setup(
             [sys.executable, "-m", "gateway", "run", str(config)],
             folder,
             lambda: answers(admin, "/readyz"),
-            {"PYTHONPATH": str(ROOT)},
+            {"PYTHONPATH": PYTHON_PATH},
         )
         urls = (f"http://127.0.0.1:{plain}", f"http://127.0.0.1:{admin}")
         gateway = Gateway(*urls, plain, server)
@@ -197,7 +197,7 @@ def test_what_check_says_of_files(tmp_path: Path) -> None:
     for command in ("check", "run"):
         done = subprocess.run(
             [sys.executable, "-m", "gateway", command, str(config)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PYTHON_PATH},
             capture_output=True,
             text=True,
             timeout=30,

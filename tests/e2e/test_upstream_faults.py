@@ -24,7 +24,7 @@ from tests.e2e.raw import get
 from tests.e2e.rude import be_rude
 from tests.e2e.signs import wait_for_metric
 from tests.e2e.test_failures import black_hole
-from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
+from tests.processes import PYTHON_PATH, Gateway, ServerProcess, answers, free_port
 
 CLEAN: Final = {"200", "502", "503", "504"}
 CLIENTS: Final = 24
@@ -56,7 +56,7 @@ def _start_upstream(folder: Path, port: int, name: str = "faulty") -> ServerProc
         [sys.executable, "-m", "tests.e2e.faulty", str(port)],
         folder,
         lambda: answers(port, "/counts"),
-        {"PYTHONPATH": str(ROOT)},
+        {"PYTHONPATH": PYTHON_PATH},
     )
 
 

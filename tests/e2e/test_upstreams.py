@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.raw import RawClient, get
 from tests.e2e.signs import metric
-from tests.processes import ROOT, Gateway, ServerProcess, answers, free_port
+from tests.processes import PYTHON_PATH, Gateway, ServerProcess, answers, free_port
 
 WAIT_S: Final = 20.0
 CONFIG: Final = """
@@ -74,7 +74,7 @@ class Target:
             argv,
             self._folder,
             lambda: answers(self.port, "/healthz"),
-            {"PYTHONPATH": str(ROOT)},
+            {"PYTHONPATH": PYTHON_PATH},
         )
 
     def kill(self) -> None:

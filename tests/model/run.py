@@ -22,7 +22,7 @@ from tests.model.limits import GATEWAYS, HELD, KEYS, LEASE_US, LIMITS, US
 from tests.model.schedule import Fault, Schedule, schedule
 from tests.model.stores import Store, deed, make
 from tests.model.worker import DEADLINE_US
-from tests.processes import ROOT, ServerProcess
+from tests.processes import PYTHON_PATH, ServerProcess
 
 ENDING_S: Final = 15.0
 """How long a process may take to see through what is under way."""
@@ -119,7 +119,7 @@ class Gateways:
             [sys.executable, "-m", "tests.model.worker", *words],
             self._folder,
             lambda: "ready" in out.read_text(),
-            {"PYTHONPATH": str(ROOT), **wrong_clock(self._plan.clocks[place])},
+            {"PYTHONPATH": PYTHON_PATH, **wrong_clock(self._plan.clocks[place])},
         )
 
     @contextmanager

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.processes import ROOT, free_port
+from tests.processes import PYTHON_PATH, free_port
 from tests.workers.family import is_there, wait_until
 
 CONFIG: Final = """
@@ -53,7 +53,7 @@ print("twice", flush=True)
 def _run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=30,
@@ -89,7 +89,7 @@ class _Start:
 
     def begin(self, first: Path | None = None) -> subprocess.Popen[bytes]:
         """Start it; modules in a folder come before all others."""
-        path = f"{ROOT}" if first is None else f"{first}:{ROOT}"
+        path = PYTHON_PATH if first is None else f"{first}:{PYTHON_PATH}"
         env = {**os.environ, "PYTHONPATH": path}
         self.process = subprocess.Popen(
             self._command, env=env, stderr=subprocess.PIPE, start_new_session=True

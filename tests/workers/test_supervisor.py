@@ -23,7 +23,7 @@ from gateway.workers.cpus import usable_cpus
 from tests.conftest import StartGateway
 from tests.e2e.raw import OK, RawClient, RawConnection, RawUpstream, RecordingUpstream, get
 from tests.e2e.signs import log_lines
-from tests.processes import Gateway, ServerProcess, free_port
+from tests.processes import PYTHON_PATH, Gateway, ServerProcess, free_port
 from tests.workers.family import (
     children,
     frozen,
@@ -35,7 +35,6 @@ from tests.workers.family import (
     workers_of,
 )
 
-ROOT: Final = Path(__file__).parent.parent.parent
 CONFIG: Final = "server: {{ workers: 3{more} }}\nroutes:\n  /**: {{ upstream: {url} }}\n"
 
 
@@ -243,7 +242,7 @@ def _run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     path.write_text(f"server: {{ workers: 3 }}\n{text}routes:\n  /**: {{ upstream: {_NOBODY} }}\n")
     return subprocess.run(
         [sys.executable, "-m", "gateway", "run", str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -310,7 +309,7 @@ def test_a_port_that_the_system_chooses_is_the_same_for_all(tmp_path: Path) -> N
             [sys.executable, "-m", "gateway", "run", str(config)],
             tmp_path,
             lambda: (tmp_path / "gateway.out").read_text().count("listening on") == 3,
-            {"PYTHONPATH": str(ROOT)},
+            {"PYTHONPATH": PYTHON_PATH},
         )
         ports = set(re.findall(r"listening on http://127.0.0.1:(\d+)", server.stdout))
         assert len(ports) == 1
@@ -389,7 +388,7 @@ def test_too_few_files_are_named_as_what_they_are(tmp_path: Path, files: int) ->
     words = f"ulimit -n {files}; exec {sys.executable} -m gateway run {config}"
     done = subprocess.run(
         ["timeout", "-s", "TERM", "60", "sh", "-c", words],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=100,

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.processes import ROOT, ServerProcess, answers, free_port
+from tests.processes import PYTHON_PATH, ServerProcess, answers, free_port
 from tests.ratio import OK, OVER_LIMIT, PATH, request
 
 Start = Callable[..., ServerProcess]
@@ -24,7 +24,7 @@ def start_ratio(tmp_path: Path) -> Iterator[Start]:
 
     def start(is_ready: Callable[[], bool], **variables: str) -> ServerProcess:
         argv = [sys.executable, "-m", "gateway", "ratio"]
-        env = {"PYTHONPATH": str(ROOT), **variables}
+        env = {"PYTHONPATH": PYTHON_PATH, **variables}
         running.append(ServerProcess("ratio", argv, tmp_path, is_ready, env))
         return running[-1]
 
@@ -76,7 +76,7 @@ def test_a_port_that_is_taken_is_told_with_its_variable(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         env = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
             "RATIO_HOST": "127.0.0.1",
             "RATIO_PORT": str(taken.getsockname()[1]),
             "RATIO_STORAGE": "inmemory://",
