@@ -1,16 +1,18 @@
 # docker build -t sluice .
 # docker run -p 8080:8080 -v ./sluice.yaml:/etc/sluice/sluice.yaml:ro sluice
-FROM python:3.13-slim AS build
+# It has a C compiler, with which the hot modules are compiled; the image itself has none.
+FROM python:3.13 AS build
 
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /src
 COPY requirements/ requirements/
 RUN python -m venv /build \
- && /build/bin/pip install --require-hashes -r requirements/build.txt \
+ && /build/bin/pip install --require-hashes -r requirements/compile.txt \
  && python -m venv --without-pip /opt/sluice \
  && /build/bin/pip --python /opt/sluice/bin/python install \
     --require-hashes --only-binary :all: -r requirements/image.txt
 COPY pyproject.toml README.md LICENSE ./
+COPY scripts/ scripts/
 COPY gateway/ gateway/
 RUN /build/bin/pip wheel --no-deps --no-build-isolation -w /dist . \
  && /build/bin/pip --python /opt/sluice/bin/python install --no-deps /dist/*.whl

@@ -1,4 +1,5 @@
-# Every command of the project; continuous integration calls `make test` and `make test-debian13`.
+# Every command of the project; continuous integration calls `make test`, `make test-compiled` and
+# `make test-debian13`.
 # `make help` lists them. ARGS goes to the command, as in: make test ARGS="-k redis -x"
 
 SHELL := /bin/bash
@@ -16,6 +17,11 @@ JOBS ?= 3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 TYPED := gateway tests bench
+# What is compiled is made below build/compiled, one folder for each state of the sources; a command
+# after this uses it, or the sources where there is no compiler.
+COMPILED = package=$$($(BIN)/python scripts/compiled.py $(1)) && \
+	PYTHONSAFEPATH=1 PYTHONPATH="$${package:-$(CURDIR)}:$(CURDIR)"
+HEADERS = $(shell $(BIN)/python -c 'import sysconfig as s; print(s.get_path("include"))')/Python.h
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --custom-compile-command "make lock" $(LOCK_FLAGS)
 # LOCK_FLAGS="--upgrade" or "--upgrade-package NAME" lets the locked versions move.
@@ -39,13 +45,14 @@ dev: ## create .venv with everything needed for development
 
 .PHONY: run
 run: runtime ## start a demo upstream and the gateway in front of it
-	@exec $(BIN)/sluice demo $(ARGS)
+	@$(COMPILED) exec $(BIN)/sluice demo $(ARGS)
 
 .PHONY: test-packages
 test-packages:
 	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk \
 		curl:curl faketime:faketime slowhttptest:slowhttptest \
-		/usr/share/doc/libnss-wrapper:libnss-wrapper node:nodejs npm:npm
+		/usr/share/doc/libnss-wrapper:libnss-wrapper node:nodejs npm:npm \
+		gcc:gcc /usr/include/stdlib.h:libc6-dev "$(HEADERS):python3-dev"
 	@cd tests/node && if ! cmp -s package-lock.json node_modules/.installed; then \
 		npm ci --ignore-scripts --no-audit --no-fund --silent && \
 		cp package-lock.json node_modules/.installed; fi
@@ -53,6 +60,11 @@ test-packages:
 .PHONY: test
 test: dev test-packages ## install what the tests need and run them
 	$(PYTEST) $(ARGS)
+
+.PHONY: test-compiled
+test-compiled: dev test-packages ## run the tests on the compiled build
+	$(call COMPILED,--require) SLUICE_BUILD=compiled \
+		$(PYTEST) -o pythonpath="$$package $(CURDIR)" $(ARGS)
 
 .PHONY: test-debian12 test-debian13
 test-debian12: ## run `make run` and `make test` in a clean Debian 12 (Python 3.11)
@@ -95,7 +107,7 @@ format: dev ## format the source
 .PHONY: bench
 bench: dev ## benchmark the gateway against other proxies, one core each
 	$(BIN)/python -m bench.install
-	$(BIN)/python -m bench $(ARGS)
+	$(COMPILED) $(BIN)/python -m bench $(ARGS)
 
 .PHONY: changing
 changing: dev ## change, kill and end gateways under load; ARGS="kills --seconds 60" for one part

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 COVERED: Final[Mapping[str, str]] = {
+    "test_compiled.py": "base.build",
     "test_face.py": "__init__ base.moved",
     "admin/test_api.py": "admin.resources",
     "board/test_board.py": "board.bell",
