@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gateway
 from bench.errors import BenchError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+PYTHON_PATH = os.pathsep.join((str(Path(gateway.__file__).parent.parent), str(REPOSITORY)))
+"""For processes: the gateway that runs here, compiled or not, then the benchmark itself."""
 VENV = REPOSITORY / ".venv-bench"
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Final
 
 from bench.chaos.subject import Case, Finding, Subject
-from tests.processes import ROOT
+from tests.processes import PYTHON_PATH
 
 STEP_S: Final = 0.02
 LAST_S: Final = 1.0
@@ -34,7 +34,7 @@ async def starts(case: Case) -> list[Finding]:
             "gateway",
             "run",
             str(subject.file),
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": PYTHON_PATH},
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 import aiohttp
 from aiohttp import web
 
-from tests.processes import ROOT, ServerProcess, answers, free_port
+from tests.processes import PYTHON_PATH, ServerProcess, answers, free_port
 from tests.workers.family import children
 
 PIECE: Final = b"x" * 1024
@@ -106,7 +106,7 @@ class Subject:
             argv,
             self.file.parent,
             lambda: answers(self.admin, "/readyz"),
-            {"PYTHONPATH": str(ROOT)},
+            {"PYTHONPATH": PYTHON_PATH},
         )
 
     async def reload(self) -> tuple[int, dict[str, Any]]:

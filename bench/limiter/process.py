@@ -15,7 +15,7 @@ from bench.errors import BenchError
 from bench.limiter.contestants import Library
 from bench.limiter.job import READY, Job, Order, Sample
 from bench.machine import pinned
-from bench.programs import REPOSITORY
+from bench.programs import PYTHON_PATH, REPOSITORY
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 300.0
@@ -49,7 +49,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=REPOSITORY,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+                env={**os.environ, "PYTHONPATH": PYTHON_PATH},
             )
         try:
             self._expect_ready()

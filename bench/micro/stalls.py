@@ -26,7 +26,7 @@ from typing import Final
 
 from bench import proc
 from bench.machine import Cpus, choose_cpus, pin_self
-from bench.programs import REPOSITORY, program, python
+from bench.programs import PYTHON_PATH, program, python
 from bench.servers import Server, accepts_tcp, free_port
 from bench.template import nginx_user
 
@@ -186,7 +186,7 @@ def gateway(cpus: Cpus, folder: Path, upstream_port: int) -> Server:
     )
     config.write_text(text, encoding="utf-8")
     argv = [python(), "-m", "gateway", "run", str(config)]
-    env = {"PYTHONPATH": str(REPOSITORY)}
+    env = {"PYTHONPATH": PYTHON_PATH}
     return Server("Sluice", argv, port, cpus.proxy, home, env, is_ready=is_ready)
 
 

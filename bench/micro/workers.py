@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from bench import proc
 from bench.load import flood
 from bench.machine import Cpus, choose_cpus
-from bench.programs import REPOSITORY, program, python
+from bench.programs import PYTHON_PATH, program, python
 from bench.servers import Server, accepts_tcp, free_port
 from bench.stage import Stage, set_stage
 from bench.template import render
@@ -193,7 +193,7 @@ def _gateway(stage: Stage, workers: int, store: str) -> Server:
     config.write_text(f"{text}\nserver: {{ workers: {workers} }}\n", encoding="utf-8")
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     argv = ["taskset", "--cpu-list", cpus, python(), "-m", "gateway", "run", str(config)]
-    env = {"PYTHONPATH": str(REPOSITORY)}
+    env = {"PYTHONPATH": PYTHON_PATH}
     return Server(f"{workers} workers, {store}", argv, port, stage.cpus.proxy, home, env)
 
 

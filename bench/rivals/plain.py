@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import ClientSession, TCPConnector, web
 
-from bench.programs import REPOSITORY, python
+from bench.programs import PYTHON_PATH, python
 from bench.rivals.base import Rival, Site
 
 _HOP_BY_HOP = {
@@ -114,7 +114,7 @@ PLAIN = Rival(
     "a token bucket per address, in a dictionary",
     _prepare,
     _version,
-    {"PYTHONPATH": str(REPOSITORY)},
+    {"PYTHONPATH": PYTHON_PATH},
 )
 
 if __name__ == "__main__":

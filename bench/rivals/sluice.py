@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import gateway
-from bench.programs import REPOSITORY, python
+from bench.programs import PYTHON_PATH, python
 from bench.rivals.base import Rival, Site
 from bench.template import render
+from gateway.base.build import BUILD
 
 
 def _prepare(site: Site, *, shared: bool, consistency: str, per: str) -> list[str]:
@@ -27,10 +28,10 @@ def _prepare(site: Site, *, shared: bool, consistency: str, per: str) -> list[st
 
 
 def _version() -> str:
-    return gateway.__version__
+    return f"{gateway.__version__} ({BUILD})"
 
 
-_ENV = {"PYTHONPATH": str(REPOSITORY)}
+_ENV = {"PYTHONPATH": PYTHON_PATH}
 
 
 def rivals(per: str = "ip") -> tuple[Rival, Rival, Rival, Rival]:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from bench import proc
 from bench.errors import BenchError
 from bench.grpc_load import WARM_UP_S, measure
-from bench.programs import REPOSITORY, python
+from bench.programs import PYTHON_PATH, python
 from bench.results import Goal, Result, ratio
 from bench.scenarios.base import Plan, in_rounds
 from bench.servers import Server, accepts_tcp, free_port
@@ -134,7 +134,7 @@ def _start(
             port,
             stage.cpus.proxy,
             stage.new_directory("grpc"),
-            {"PYTHONPATH": str(REPOSITORY)},
+            {"PYTHONPATH": PYTHON_PATH},
             accepts_tcp,
         )
         try:
