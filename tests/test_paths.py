@@ -23,7 +23,7 @@ KEPT: Final = (
 )
 """Files that may name others."""
 
-PLACEHOLDERS: Final = re.compile(r"\bNAME\b|/a/(test_)?b\.py|^examples/none/")
+PLACEHOLDERS: Final = re.compile(r"\bNAME\b|/a/(test_)?b\.py|^examples/none/|^gateway/one\b")
 """Paths that stand for others, or that a test invents."""
 
 ELSEWHERE: Final = {"tests/node/node_modules", "config/default.yaml"}
