@@ -14,9 +14,9 @@ from gateway.limits.rate import Limit
 from gateway.observe.metrics import StoreMetrics
 from gateway.stores.base import Ask, Store
 from gateway.stores.follower import CALM_US, Follower
-from gateway.stores.memory.store import MemoryStore
 from gateway.stores.scripted import Fail, ScriptedDelay, ScriptedStore
 from gateway.stores.shards import FAILURES
+from tests.stores.around import AroundMemory
 from tests.virtual_time import clock, run
 
 US = 1_000_000
@@ -127,7 +127,7 @@ def test_a_spell_lasts_until_the_store_answers(caplog: pytest.LogCaptureFixture)
 def test_a_lost_shard_is_missed_alone() -> None:
     """Its breaker opens for its keys; those of other servers go on being decided."""
 
-    class Sharded(MemoryStore):
+    class Sharded(AroundMemory):
         def shard(self, ask: Ask) -> str:
             return ask.keys[0]
 
@@ -178,7 +178,7 @@ def test_what_it_cannot_renew_or_take_back_is_counted() -> None:
 def test_who_asks_goes_on_in_time_whatever_the_store_or_the_loop_does() -> None:
     """A store that is slow to let go, or a loop that was late, may take half as long again."""
 
-    class Clinging(MemoryStore):
+    class Clinging(AroundMemory):
         async def decide(self, asks: Sequence[Ask]) -> Sequence[Verdict]:
             try:
                 await asyncio.sleep(1e9)

@@ -36,6 +36,7 @@ from gateway.stores.scripted import (
 )
 from tests.limiter.test_decider import rule
 from tests.servers import RedisServer, until
+from tests.stores.around import AroundMemory
 from tests.stores.contract import StoreContract
 from tests.virtual_time import clock, run
 
@@ -159,7 +160,7 @@ async def test_what_one_store_refuses_is_given_back_in_the_other() -> None:
         await moving.aclose()
 
 
-class _Freezing(MemoryStore):
+class _Freezing(AroundMemory):
     """Answers nothing and counts nothing while it is frozen, as it is at first."""
 
     def __init__(self, clock: Clock) -> None:
@@ -276,10 +277,10 @@ def test_each_store_renews_and_takes_back_without_the_other(is_old_frozen: bool)
             await asyncio.sleep(SLOT.period_us / 2 / 1_000_000)
             with late:
                 assert await within_deadline(moving.renew(_ask(limit=SLOT), verdict))
-            assert _left(answering, SLOT) == 0
+            assert _left(answering.counts, SLOT) == 0
         with late:
             await within_deadline(moving.give_back(_ask(limit=SLOT), verdict))
-        assert _left(answering, SLOT) == 1
+        assert _left(answering.counts, SLOT) == 1
         await moving.aclose()
 
     run(work())
@@ -288,7 +289,7 @@ def test_each_store_renews_and_takes_back_without_the_other(is_old_frozen: bool)
 def test_a_new_store_that_clings_to_calls_holds_nobody_up() -> None:
     """A call that has ended may take long to let go; the old store has answered long before."""
 
-    class Clinging(MemoryStore):
+    class Clinging(AroundMemory):
         async def renew(self, ask: Ask, verdict: Verdict) -> bool:
             try:
                 await asyncio.sleep(1e9)
@@ -402,7 +403,7 @@ def test_a_start_gives_the_new_store_a_moment(away_s: float, begins_after_s: flo
 def test_it_is_sharded_if_the_old_store_is() -> None:
     """Each server of the old store fails by itself, so callers have to know which one is meant."""
 
-    class Sharded(MemoryStore):
+    class Sharded(AroundMemory):
         def shard(self, ask: Ask) -> str:
             return ask.keys[0]
 
