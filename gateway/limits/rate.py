@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from gateway.limits.calendar import Calendar, is_zone
 
@@ -80,6 +80,10 @@ class Limit:
         # The fields that distinguish most limits: hashing all would take longer than most
         # decisions.
         return hash((self.scope, self.count, self.period_us))
+
+    def __reduce__(self) -> tuple[type[Limit], tuple[object, ...]]:
+        # Copied and sent to other processes by the constructor: a compiled class has no other way.
+        return Limit, tuple(getattr(self, one.name) for one in fields(self) if one.init)
 
     def share(self, parts: int) -> Limit:
         """Return the share of this limit that one of `parts` gateways may spend on its own.
