@@ -241,7 +241,7 @@ def bound(text: str) -> str:
     return f"{text[:_READABLE]}{_HASH_MARK}{digest}"
 
 
-def identity(key: str) -> str:
+def identity(key: object) -> str:
     """Return the identity of a key that is named directly, without a request, one-to-one.
 
     Printable ASCII stays as it is, so that the identities above can be named; `%`, braces and

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.base.install_hint import install_hint, libraries
-from tests.processes import PYTHON_PATH, ROOT
+from tests.processes import ROOT
 
 FIRST = {"mysql": "asyncmy", "grpc": "grpcio", "zmq": "pyzmq"}
 
@@ -32,7 +32,7 @@ def test_hints_of_a_source_that_is_not_installed_name_its_folder() -> None:
             "-c",
             "from gateway.base.install_hint import install_hint as hint; print(hint('zmq'))",
         ],
-        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
         text=True,

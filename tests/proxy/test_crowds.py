@@ -34,7 +34,8 @@ async def test_leaving_a_queue_costs_the_same_however_many_wait(tmp_path: Path) 
     """If eight times as many leave together, each costs as much as before."""
     few = await _lines_per_leaver(tmp_path, 50)
     many = await _lines_per_leaver(tmp_path, 400)
-    assert many < few * 1.5
+    # Compiled, it runs no lines.
+    assert many <= few * 1.5
 
 
 async def test_a_crowd_that_leaves_a_queue_does_so_in_portions(tmp_path: Path) -> None:

@@ -16,6 +16,14 @@ BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy"
 BAD_CHUNK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
 
 
+def _name_of(work: Any) -> str:
+    """The name of a coroutine; one that is compiled has it only in that of its class."""
+    if hasattr(work, "__qualname__"):
+        return str(work.__qualname__)
+    method, _, owner = type(work).__name__.removesuffix("_gen").rpartition("_")
+    return f"{owner}.{method}"
+
+
 @contextmanager
 def tasks_of_the_driver() -> Iterator[list[str]]:
     """The tasks that are started meanwhile to serve requests."""
@@ -23,8 +31,9 @@ def tasks_of_the_driver() -> Iterator[list[str]]:
     names: list[str] = []
 
     def factory(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
-        if work.__qualname__.startswith(("Driver.", "Upload.")):
-            names.append(work.__qualname__)
+        name = _name_of(work)
+        if name.startswith(("Driver.", "Upload.")):
+            names.append(name)
         return asyncio.Task(work, loop=loop, **options)
 
     loop.set_task_factory(factory)
