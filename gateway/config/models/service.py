@@ -219,6 +219,17 @@ class AdminConfig(Model):
         return {"listen": data} if isinstance(data, str | Address) else data
 
 
+class ReadyConfig(Model):
+    """When the gateway says that it should get traffic."""
+
+    needs_store: Switch = Field(
+        False,
+        description="Whether it is not ready while a store is unavailable that a policy with "
+        "on_store_error: closed or a Throttr listener needs; by default, only if every route and "
+        "every listener would refuse.",
+    )
+
+
 class LogConfig(Model):
     """The log of requests and events."""
 
