@@ -21,6 +21,7 @@ from gateway.config.values.store_url import is_same_store, parse_store_url, stor
 from gateway.config.values.types import (
     Delay,
     Duration,
+    HostPattern,
     ListOf,
     Off,
     Positive,
@@ -212,6 +213,11 @@ class AdminConfig(Model):
     """The listener for health, readiness and metrics."""
 
     listen: ListenAddress = Field(Address("127.0.0.1", 9901), description="host:port.")
+    hosts: Annotated[tuple[HostPattern, ...], ListOf] = Field(
+        (),
+        description="Further names that requests may have in Host, such as sluice, or *.svc for "
+        "all names that end so.",
+    )
 
     @model_validator(mode="before")
     @classmethod
