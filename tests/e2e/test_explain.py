@@ -14,9 +14,8 @@ import redis
 from tests.conftest import StartGateway
 from tests.e2e.raw import RecordingUpstream, get
 from tests.mariadb import MariaDB
-from tests.processes import free_port
+from tests.processes import PYTHON_PATH, free_port
 
-ROOT: Final = Path(__file__).parent.parent.parent
 ROUTES: Final = """\
 listen: 127.0.0.1:8080
 trusted_proxies: [10.0.0.0/8]
@@ -39,7 +38,7 @@ policies:
 def _explain(file: Path, *arguments: str, status: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "explain", "-c", str(file), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=60,
