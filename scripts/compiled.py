@@ -7,9 +7,9 @@ Put the folder into PYTHONPATH to run what is in it. Where the package cannot be
 SLUICE_PURE is set, nothing is printed, and one line on stderr says why: the gateway then runs as it
 stands. The build hook of the wheel (`compiled_wheel.py`) uses the functions below.
 
-The sources lie beside the compiled modules, so that tracebacks show their lines. The folder's name
-is a hash of all that makes a difference: another source is another folder, and nothing is compiled
-into the source tree. `[tool.sluice.compiled]` in pyproject.toml lists the modules.
+The sources lie beside the compiled modules, and tracebacks name their files and lines. The folder's
+name is a hash of all that makes a difference: another source is another folder, and nothing is
+compiled into the source tree. `[tool.sluice.compiled]` in pyproject.toml lists the modules.
 
 SLUICE_OPT_LEVEL is the compiler's level of optimisation: 3, or 0 to compile faster.
 """

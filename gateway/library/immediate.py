@@ -41,7 +41,12 @@ class ImmediateLimit:
             check_cost(cost)
         if self._is_shared:
             key = EVERYBODY
-        spent = self._spend(key, cost, self._limit, 0, identity)
+        try:
+            spent = self._spend(key, cost, self._limit, 0, identity)
+        except TypeError:
+            # The message for a key that is no text; compiled, a store looks at its type first.
+            identity(key)
+            raise
         if not cost:
             pass
         elif spent[3]:
