@@ -17,7 +17,7 @@ from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from tests.conftest import StartGateway
 from tests.e2e.raw import RecordingUpstream, get
 from tests.e2e.signs import metric, request_lines
-from tests.processes import ROOT, Gateway, free_port
+from tests.processes import PYTHON_PATH, Gateway, free_port
 
 CONFIG: Final = """\
 store: {{ url: '{store}', deadline: 20s }}
@@ -152,7 +152,7 @@ def test_explain_says_what_is_only_tried_out(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "explain", "-c", str(file), "/a"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
         timeout=60,
