@@ -83,6 +83,7 @@ class Exchange:
         upload: the body while it is streamed; None if all of it has arrived.
         pump: the task that streams it.
         task: the task that works on the exchange, if any.
+        trailers: header lines after the body of the response, for a client of HTTP/2.
     """
 
     __slots__ = (
@@ -105,6 +106,7 @@ class Exchange:
         "sent",
         "status",
         "task",
+        "trailers",
         "upload",
         "upstream_name",
         "upstream_us",
@@ -127,6 +129,7 @@ class Exchange:
         self.upload: Upload | None = None
         self.pump: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
+        self.trailers = b""
         self._body: bytes | None = None
         self._framing = b""
         self._may_switch = False

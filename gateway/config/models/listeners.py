@@ -184,6 +184,11 @@ class ListenerTls(Model):
         return self
 
     @property
+    def client_rules(self) -> tuple[object, ...]:
+        """What clients must show."""
+        return self.client_certificates, self.client_ca, self.client_strict
+
+    @property
     def pairs(self) -> tuple[CertificateConfig, ...]:
         """All certificates, beginning with the one for unknown names."""
         if self.cert is None or self.key is None:
@@ -284,6 +289,11 @@ class ListenerConfig(Model):
         description="Whether connections from trusted_proxies begin with a PROXY header (version 1 "
         "or 2); or the networks whose connections do.",
     )
+    http2: Switch | None = Field(
+        None,
+        description="Whether clients may speak HTTP/2; by default they may with TLS. Without TLS, "
+        "a client must know that it may.",
+    )
     mode: FileMode | None = Field(
         None, description="The mode of a Unix socket's file: who may connect, such as 0660."
     )
@@ -320,6 +330,11 @@ class ListenerConfig(Model):
     def scheme(self) -> str:
         """The scheme that clients use."""
         return "http" if self.tls is None else "https"
+
+    @property
+    def speaks_http2(self) -> bool:
+        """Whether clients may speak HTTP/2, if it can be spoken here."""
+        return self.tls is not None if self.http2 is None else self.http2
 
     def __str__(self) -> str:
         return str(self.address)

@@ -1,0 +1,401 @@
+"""A client of HTTP/2 that may send anything, and judges every frame that it is sent.
+
+It is written against RFC 9113 with `hyperframe` and `hpack`, and shares nothing with the gateway's
+library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import hpack
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+PATIENCE_S: Final = 30.0
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+WINDOW: Final = 65_535
+FRAME_MAX: Final = 16_384
+
+Fields = Sequence[tuple[str | bytes, str | bytes]]
+
+_ONE_HOP: Final = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return a frame as bytes, whatever it says."""
+    head = len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4)
+    return head + payload
+
+
+def block(fields: Iterable[tuple[str | bytes, str | bytes]]) -> bytes:
+    """Return a header block that leaves the tables of HPACK as they are."""
+    encoded = b""
+    for name, value in fields:
+        encoded += b"\x00" + _text(name) + _text(value)
+    return encoded
+
+
+def _text(text: str | bytes) -> bytes:
+    raw = text.encode("latin-1") if isinstance(text, str) else text
+    return _length(len(raw)) + raw
+
+
+def _length(size: int) -> bytes:
+    """Return a length as HPACK writes it, with 7 bits before the rest (RFC 7541, section 5.1)."""
+    if size < 127:
+        return bytes((size,))
+    size -= 127
+    data = b"\x7f"
+    while size >= 128:
+        data += bytes((size % 128 + 128,))
+        size //= 128
+    return data + bytes((size,))
+
+
+def headers(stream: int, fields: Fields, *, ends: bool = True, whole: bool = True) -> bytes:
+    """Return a HEADERS frame."""
+    return frame(1, (1 if ends else 0) | (4 if whole else 0), stream, block(fields))
+
+
+def data(stream: int, body: bytes = b"", *, ends: bool = False) -> bytes:
+    """Return a DATA frame."""
+    return frame(0, 1 if ends else 0, stream, body)
+
+
+def rst(stream: int, code: int = 8) -> bytes:
+    """Return a RST_STREAM frame."""
+    return frame(3, 0, stream, code.to_bytes(4))
+
+
+def update(stream: int, increment: int) -> bytes:
+    """Return a WINDOW_UPDATE frame."""
+    return frame(8, 0, stream, increment.to_bytes(4))
+
+
+def head(
+    method: str = "GET", path: str = "/", *more: tuple[str, str | bytes], host: str = "a.test"
+) -> list[tuple[str | bytes, str | bytes]]:
+    """Return the fields of a request."""
+    return [
+        (":method", method),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", host),
+        *more,
+    ]
+
+
+class Heard:
+    """What came on a stream.
+
+    Attributes:
+        status: of the final response; 0 for none.
+        fields: of its head, in order.
+        body: what came of it.
+        trailers: after it.
+        interim: the heads of interim responses.
+        ended: whether it is complete.
+        reset: the error code of RST_STREAM; -1 for none.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.fields: list[tuple[str, str]] = []
+        self.body = b""
+        self.trailers: list[tuple[str, str]] = []
+        self.interim: list[list[tuple[str, str]]] = []
+        self.ended = False
+        self.reset = -1
+        self.window = WINDOW
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.ended or self.reset >= 0
+
+    def get(self, name: str) -> str | None:
+        """The value of a field; None without it."""
+        found = [value for one, value in self.fields if one == name]
+        assert len(found) < 2, found
+        return found[0] if found else None
+
+
+class Http2Client:
+    """One connection.
+
+    Attributes:
+        heard: what came on each stream.
+        goaways: last stream and error code of each GOAWAY frame.
+        pongs: answers to PING.
+        settings: the gateway's.
+        is_closed: whether the gateway has closed.
+        grants: whether to let the gateway send more as it sends.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, grants: bool = True
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.heard: dict[int, Heard] = {}
+        self.goaways: list[tuple[int, int]] = []
+        self.pongs = 0
+        self.settings: dict[int, int] = {}
+        self.is_closed = False
+        self.grants = grants
+        self.order: list[int] = []
+        self.flaws: list[str] = []
+        self.window = WINDOW
+        self._initial = WINDOW
+        self._next = 1
+        self._decoder = hpack.Decoder()
+        self._block: tuple[int, bool, bytes] | None = None
+        self._changed = asyncio.Event()
+        self._has_settings = False
+        self._task = asyncio.get_running_loop().create_task(self._read())
+
+    @classmethod
+    async def connect(
+        cls,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        server_name: str = "localhost",
+        begins: bool = True,
+        grants: bool = True,
+        receive_buffer: int = 0,
+    ) -> Http2Client:
+        """Return a connection to a port of loopback, after the preface if it begins."""
+        sock = socket.socket()
+        sock.setblocking(False)
+        if receive_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        named = {"server_hostname": server_name} if tls is not None else {}
+        streams = await asyncio.open_connection(sock=sock, ssl=tls, **named)
+        client = cls(*streams, grants=grants)
+        if begins:
+            client.send(PREFACE + frame(4, 0, 0))
+        return client
+
+    def send(self, sent: bytes) -> None:
+        """Write; the gateway may have closed."""
+        with contextlib.suppress(ConnectionError):
+            self.writer.write(sent)
+
+    def ask(
+        self,
+        path: str = "/",
+        *more: tuple[str, str | bytes],
+        method: str = "GET",
+        body: bytes | None = None,
+        ends: bool = True,
+    ) -> int:
+        """Send a request; return its stream. With a body or without `ends`, more may follow."""
+        stream = self.open()
+        ends_now = ends and body is None
+        self.send(headers(stream, head(method, path, *more), ends=ends_now))
+        if body is not None:
+            pieces = [body[at : at + FRAME_MAX] for at in range(0, len(body), FRAME_MAX)] or [b""]
+            for number, piece in enumerate(pieces, 1):
+                self.send(data(stream, piece, ends=ends and number == len(pieces)))
+        return stream
+
+    def open(self) -> int:
+        """Return the number of the next stream."""
+        stream, self._next = self._next, self._next + 2
+        self.heard[stream] = Heard()
+        self.heard[stream].window = self._initial
+        return stream
+
+    async def until(self, is_so: Any) -> None:
+        """Wait until something is so, or fail."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                assert not self.is_closed, ("closed", self.goaways, self.flaws)
+                self._changed.clear()
+                await self._changed.wait()
+        assert not self.flaws, self.flaws
+
+    async def answer(self, stream: int) -> Heard:
+        """Return what came on a stream, once it is over."""
+        heard = self.heard[stream]
+        await self.until(lambda: heard.is_over)
+        return heard
+
+    async def get(self, path: str = "/", *more: tuple[str, str | bytes]) -> Heard:
+        """Send a request without a body, and return its response."""
+        return await self.answer(self.ask(path, *more))
+
+    async def closed(self) -> None:
+        """Wait until the gateway closes."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.is_closed:
+                self._changed.clear()
+                await self._changed.wait()
+        assert not self.flaws, self.flaws
+
+    async def synced(self) -> None:
+        """Wait until the gateway has read everything that was sent."""
+        before = self.pongs
+        self.send(frame(6, 0, 0, b"in sync?"))
+        await self.until(lambda: self.pongs > before)
+
+    async def close(self) -> None:
+        """Leave."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+            await self._task
+        self.writer.close()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await self.writer.wait_closed()
+        assert not self.flaws, self.flaws
+
+    def reset(self) -> None:
+        """Break the connection off (RST)."""
+        self._task.cancel()
+        self.writer.transport.abort()
+
+    def stop_reading(self) -> None:
+        """Read no more."""
+        self._task.cancel()
+
+    # The judge.
+
+    async def _read(self) -> None:
+        buffer = b""
+        try:
+            while True:
+                while len(buffer) >= 9:
+                    length = int.from_bytes(buffer[:3])
+                    if len(buffer) < 9 + length:
+                        break
+                    if length > FRAME_MAX:
+                        self.flaws.append("a frame that is too large")
+                    one, _ = Frame.parse_frame_header(memoryview(buffer[:9]), strict=True)
+                    one.parse_body(memoryview(buffer[9 : 9 + length]))
+                    buffer = buffer[9 + length :]
+                    self._judge(one)
+                    self._changed.set()
+                more = await self.reader.read(65_536)
+                if not more:
+                    break
+                buffer += more
+        except (ConnectionError, ssl.SSLError):
+            pass
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a flaw of what was sent
+            self.flaws.append(repr(error))
+        if buffer:
+            self.flaws.append("part of a frame")
+        self.is_closed = True
+        self._changed.set()
+
+    def _judge(self, one: Frame) -> None:
+        if not self._has_settings and not isinstance(one, SettingsFrame):
+            self.flaws.append("the first frame is not SETTINGS")
+        self._has_settings = True
+        if self._block is not None and not isinstance(one, ContinuationFrame):
+            self.flaws.append("a frame amid a header block")
+        if isinstance(one, SettingsFrame):
+            if "ACK" not in one.flags:
+                self.settings.update(one.settings)
+                self.send(frame(4, 1, 0))
+        elif isinstance(one, PingFrame):
+            if "ACK" in one.flags:
+                self.pongs += 1
+            else:
+                self.send(frame(6, 1, 0, one.opaque_data))
+        elif isinstance(one, GoAwayFrame):
+            if self.goaways and one.last_stream_id > self.goaways[-1][0]:
+                self.flaws.append("GOAWAY with a higher stream")
+            self.goaways.append((one.last_stream_id, one.error_code))
+        elif isinstance(one, WindowUpdateFrame):
+            if not one.window_increment:
+                self.flaws.append("WINDOW_UPDATE of 0")
+        else:
+            self._judge_stream(one)
+
+    def _judge_stream(self, one: Frame) -> None:
+        heard = self.heard.get(one.stream_id)
+        if heard is None:
+            # The test sent something of its own on it.
+            heard = self.heard[one.stream_id] = Heard()
+        if heard.reset >= 0 or (heard.ended and not isinstance(one, RstStreamFrame)):
+            self.flaws.append(f"{one} on a stream that is over")
+        if isinstance(one, HeadersFrame):
+            self._block = (one.stream_id, "END_STREAM" in one.flags, one.data)
+        elif isinstance(one, ContinuationFrame):
+            if self._block is None or self._block[0] != one.stream_id:
+                self.flaws.append("CONTINUATION of nothing")
+                return
+            self._block = (*self._block[:2], self._block[2] + one.data)
+        elif isinstance(one, DataFrame):
+            self._judge_data(heard, one)
+        elif isinstance(one, RstStreamFrame):
+            if heard.ended and one.error_code:
+                self.flaws.append("a whole response was reset with an error")
+            heard.reset = one.error_code
+        else:
+            self.flaws.append(f"unexpected: {one}")
+        if self._block is not None and "END_HEADERS" in one.flags:
+            _, ends, encoded = self._block
+            self._block = None
+            self._judge_head(heard, self._decoder.decode(encoded, raw=True), ends=ends)
+
+    def _judge_data(self, heard: Heard, one: DataFrame) -> None:
+        size = one.flow_controlled_length
+        heard.window -= size
+        self.window -= size
+        if heard.window < 0 or self.window < 0:
+            self.flaws.append("more than the window allows")
+        if not heard.status or heard.trailers:
+            self.flaws.append("DATA outside of a body")
+        heard.body += one.data
+        self.order.append(one.stream_id)
+        heard.ended = "END_STREAM" in one.flags
+        if self.grants and size:
+            heard.window += size
+            self.window += size
+            self.send(update(0, size) + (b"" if heard.ended else update(one.stream_id, size)))
+
+    def _judge_head(self, heard: Heard, raw: Any, *, ends: bool) -> None:
+        fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+        for name, value in fields:
+            if name != name.lower() or name in _ONE_HOP or not name or " " in name:
+                self.flaws.append(f"the field name {name!r}")
+            if value != value.strip(" \t") or set(value) & set("\r\n\0"):
+                self.flaws.append(f"the field value {value!r}")
+        if heard.status:
+            if not ends or any(name.startswith(":") for name, _ in fields):
+                self.flaws.append("trailers that are not")
+            heard.trailers = fields
+        else:
+            if [name for name, _ in fields if name.startswith(":")] != [":status"]:
+                self.flaws.append("a head without one :status")
+            if fields[0][0] != ":status":
+                self.flaws.append(":status is not first")
+            status = int(fields[0][1])
+            if status < 200:
+                if ends or status == 101:
+                    self.flaws.append(f"an interim response {status} that is none")
+                heard.interim.append(fields)
+                return
+            heard.status, heard.fields = status, fields[1:]
+        heard.ended = ends

@@ -1,0 +1,188 @@
+"""Frames of every kind over real sockets, whole and cut; what RFC 9113 says must become of them.
+
+The client is a judge of every frame that it is sent, and two parsers must agree on every byte that
+the origin is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.http2 import PREFACE, Http2Client, frame, head, headers
+from tests.processes import Gateway
+from tests.wire.http2_cases import CASES, ENHANCE_YOUR_CALM, FLOODS, Case
+from tests.wire.origin import CANARY, OracleOrigin
+from tests.wire.requests import Asked
+
+BYTE_BY_BYTE_MAX = 700
+HELLO = PREFACE + frame(4, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[OracleOrigin]:
+    """What all cases are sent to."""
+    with OracleOrigin() as origin:
+        yield origin
+
+
+@pytest.fixture(scope="module")
+def gateway(origin: OracleOrigin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """One gateway for all cases; a traceback of any of them fails at the end."""
+    gateway = Gateway.start(
+        f"""
+upstreams:
+  origin: {{ targets: {origin.url} }}
+  nobody: {{ targets: http://127.0.0.1:9 }}
+routes:
+  /**: {{ upstream: origin }}
+  /admin/**: {{ upstream: nobody }}
+""",
+        tmp_path_factory.mktemp("gateway"),
+        listener="http2: true",
+    )
+    yield gateway
+    gateway.stop()
+
+
+def pieces(sent: bytes, cut: str, seed: str) -> Sequence[bytes]:
+    """A case's bytes as they are sent."""
+    if cut == "byte by byte" and len(sent) <= BYTE_BY_BYTE_MAX:
+        return [sent[at : at + 1] for at in range(len(sent))]
+    if cut == "whole":
+        return [sent]
+    chance = random.Random(seed)
+    borders = sorted(chance.choices(range(len(sent) + 1), k=8))
+    return [sent[a:b] for a, b in zip([0, *borders], [*borders, len(sent)], strict=True) if b > a]
+
+
+async def canary(client: Http2Client, stream: int, name: str) -> None:
+    """Ask for something of one's own, and get it."""
+    client.send(headers(stream, head("GET", f"{CANARY}{name}")))
+    await client.until(lambda: stream in client.heard and client.heard[stream].is_over)
+    heard = client.heard[stream]
+    assert (heard.status, heard.body, heard.ended) == (200, f"{CANARY}{name}".encode(), True)
+
+
+async def run(gateway: Gateway, case: Case, name: str, cut: str) -> None:
+    """Send what the case says, and look at what comes."""
+    client = await Http2Client.connect(gateway.port, begins=False)
+    for piece in pieces(HELLO + case.sent, cut, name):
+        client.send(piece)
+        await asyncio.sleep(0)
+    if case.goaway >= 0:
+        await client.closed()
+        assert client.goaways, cut
+        assert client.goaways[-1][1] in (case.goaway, *case.also), (cut, client.goaways)
+    else:
+        await canary(client, 9999, "same")
+        if case.status or case.reset >= 0:
+            await client.until(lambda: 1 in client.heard and client.heard[1].is_over)
+            heard = client.heard[1]
+            assert heard.status == case.status, (cut, heard.status, heard.reset)
+            if case.status:
+                assert heard.ended, cut
+            else:
+                assert heard.reset == case.reset, (cut, heard.reset)
+        assert not client.goaways, cut
+    await client.close()
+
+
+def compare(origin: OracleOrigin, case: Case, cut: str) -> None:
+    """Fail unless the origin saw the requests that were meant."""
+    found, rest = origin.take(waits_for_end=case.may_begin)
+    assert not rest or case.may_begin, (cut, rest)
+    seen = [each for each in found if not each.target.startswith(CANARY)]
+    if case.may_begin and not case.seen:
+        # Requests before the one at fault may have been served.
+        assert not any(each.body for each in seen), (cut, seen)
+        return
+    got = sorted(f"{each.method} {each.target}" for each in seen)
+    assert got == sorted(asked.line for asked in case.seen), cut
+    for asked in case.seen:
+        each = next(one for one in seen if f"{one.method} {one.target}" == asked.line)
+        check(each.body == asked.body, cut)
+        for field, values in asked.fields.items():
+            assert each.all(field) == values, (cut, field, each.fields)
+
+
+def check(is_so: object, cut: str) -> None:
+    """Fail unless it is so."""
+    assert is_so, cut
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_what_becomes_of_it(gateway: Gateway, origin: OracleOrigin, name: str) -> None:
+    """Every stream has one reading, the same at the origin, or is refused; however it is cut."""
+    case = CASES[name]
+    for cut in ("whole", "byte by byte", "random"):
+        await run(gateway, case, name, cut)
+        await asyncio.to_thread(compare, origin, case, cut)
+
+
+def counted(gateway: Gateway, kind: str) -> float:
+    """How many errors of a kind were counted."""
+    with urllib.request.urlopen(f"{gateway.admin_url}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    found = re.search(rf'sluice_client_errors_total{{kind="{kind}"}} (\S+)', text)
+    return float(found[1]) if found else 0
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_floods_end_the_connection(gateway: Gateway, origin: OracleOrigin, name: str) -> None:
+    """A flood costs little, is counted, and ends its own connection only, with the right code."""
+    sent, kind = FLOODS[name]
+    before = await asyncio.to_thread(counted, gateway, kind)
+    beside = await Http2Client.connect(gateway.port)
+    client = await Http2Client.connect(gateway.port, begins=False)
+    started = time.process_time()
+    client.send(HELLO + sent)
+    await client.closed()
+    assert client.goaways[-1][1] == ENHANCE_YOUR_CALM
+    assert await asyncio.to_thread(counted, gateway, kind) == before + 1
+    await canary(beside, 1, "beside")
+    assert time.process_time() - started < 30
+    await beside.close()
+    await client.close()
+    await asyncio.to_thread(origin.take, waits_for_end=True)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+        b"PRI * HTTP/1.1\r\n\r\n",
+        PREFACE[:-2] + b"xx",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    ids=["HTTP/1.1", "almost", "almost whole", "TLS"],
+)
+async def test_other_beginnings_are_those_of_http_1(gateway: Gateway, sent: bytes) -> None:
+    """Bytes that are not the preface are read as HTTP/1.1, and answered or refused as such."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    for at in range(len(sent)):
+        writer.write(sent[at : at + 1])
+        await writer.drain()
+    async with asyncio.timeout(30):
+        line = await reader.readline()
+    assert line.startswith(b"HTTP/1.1 "), line
+    assert line.startswith(b"HTTP/1.1 200") == sent.startswith(b"GET")
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("first", [headers(1, head()), b"x" * 30, frame(6, 0, 0, bytes(8))])
+async def test_settings_come_first(gateway: Gateway, first: bytes) -> None:
+    """3.4: whatever follows the preface and is not SETTINGS ends the connection."""
+    client = await Http2Client.connect(gateway.port, begins=False)
+    client.send(PREFACE + first)
+    await client.closed()
+    assert client.goaways[-1][1] != 0
+    await client.close()
