@@ -122,6 +122,7 @@ class Heard:
         self.ended = False
         self.reset = -1
         self.window = WINDOW
+        self.may_send = WINDOW
 
     @property
     def is_over(self) -> bool:
@@ -161,12 +162,15 @@ class Http2Client:
         self.order: list[int] = []
         self.flaws: list[str] = []
         self.window = WINDOW
+        self.may_send = WINDOW
         self._initial = WINDOW
         self._next = 1
         self._decoder = hpack.Decoder()
         self._block: tuple[int, bool, bytes] | None = None
         self._changed = asyncio.Event()
         self._has_settings = False
+        self._is_amid = False
+        self._replies = b""
         self._task = asyncio.get_running_loop().create_task(self._read())
 
     @classmethod
@@ -186,8 +190,8 @@ class Http2Client:
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-        named = {"server_hostname": server_name} if tls is not None else {}
-        streams = await asyncio.open_connection(sock=sock, ssl=tls, **named)
+        name = None if tls is None else server_name
+        streams = await asyncio.open_connection(sock=sock, ssl=tls, server_hostname=name)
         client = cls(*streams, grants=grants)
         if begins:
             client.send(PREFACE + frame(4, 0, 0))
@@ -197,6 +201,22 @@ class Http2Client:
         """Write; the gateway may have closed."""
         with contextlib.suppress(ConnectionError):
             self.writer.write(sent)
+
+    async def send_pieces(self, pieces: Iterable[bytes]) -> None:
+        """Write in pieces; what the client has to reply meanwhile follows."""
+        self._is_amid = True
+        for piece in pieces:
+            self.send(piece)
+            await asyncio.sleep(0)
+        self._is_amid = False
+        replies, self._replies = self._replies, b""
+        self.send(replies)
+
+    def _reply(self, sent: bytes) -> None:
+        if self._is_amid:
+            self._replies += sent
+        else:
+            self.send(sent)
 
     def ask(
         self,
@@ -222,6 +242,19 @@ class Http2Client:
         self.heard[stream] = Heard()
         self.heard[stream].window = self._initial
         return stream
+
+    async def upload(self, stream: int, body: bytes) -> None:
+        """Send a body as the gateway's windows allow, and end it."""
+        at = 0
+        while at < len(body):
+            await self.until(lambda: min(self.may_send, self.heard[stream].may_send) > 0)
+            size = min(self.may_send, self.heard[stream].may_send, FRAME_MAX)
+            piece = body[at : at + size]
+            at += len(piece)
+            self.may_send -= len(piece)
+            self.heard[stream].may_send -= len(piece)
+            self.send(data(stream, piece, ends=at == len(body)))
+            await asyncio.sleep(0)
 
     async def until(self, is_so: Any) -> None:
         """Wait until something is so, or fail."""
@@ -255,6 +288,15 @@ class Http2Client:
         before = self.pongs
         self.send(frame(6, 0, 0, b"in sync?"))
         await self.until(lambda: self.pongs > before)
+
+    async def settle(self) -> None:
+        """Wait until the gateway has read everything that was sent, or has closed."""
+        before = self.pongs
+        self.send(frame(6, 0, 0, b"in sync?"))
+        async with asyncio.timeout(PATIENCE_S):
+            while self.pongs == before and not self.is_closed and not self.goaways:
+                self._changed.clear()
+                await self._changed.wait()
 
     async def close(self) -> None:
         """Leave."""
@@ -316,12 +358,12 @@ class Http2Client:
         if isinstance(one, SettingsFrame):
             if "ACK" not in one.flags:
                 self.settings.update(one.settings)
-                self.send(frame(4, 1, 0))
+                self._reply(frame(4, 1, 0))
         elif isinstance(one, PingFrame):
             if "ACK" in one.flags:
                 self.pongs += 1
             else:
-                self.send(frame(6, 1, 0, one.opaque_data))
+                self._reply(frame(6, 1, 0, one.opaque_data))
         elif isinstance(one, GoAwayFrame):
             if self.goaways and one.last_stream_id > self.goaways[-1][0]:
                 self.flaws.append("GOAWAY with a higher stream")
@@ -329,6 +371,7 @@ class Http2Client:
         elif isinstance(one, WindowUpdateFrame):
             if not one.window_increment:
                 self.flaws.append("WINDOW_UPDATE of 0")
+            (self.heard[one.stream_id] if one.stream_id else self).may_send += one.window_increment
         else:
             self._judge_stream(one)
 
@@ -373,7 +416,7 @@ class Http2Client:
         if self.grants and size:
             heard.window += size
             self.window += size
-            self.send(update(0, size) + (b"" if heard.ended else update(one.stream_id, size)))
+            self._reply(update(0, size) + (b"" if heard.ended else update(one.stream_id, size)))
 
     def _judge_head(self, heard: Heard, raw: Any, *, ends: bool) -> None:
         fields = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]

@@ -162,7 +162,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.send_body(self._loop.time(), on_late, size, waited_s)
 
     def spare(self, now: float) -> int:
-        """Return how readily it can be closed: 0 for not at all, 1 if idle, 2 if slow with a head."""
+        """Return how readily it can be closed: 0 for not at all, 1 if idle, 2 if slow."""
         if self.current is not None or self._is_ending or self._reader.has_failed:
             return 0
         if self.due == inf or is_sending(self):

@@ -21,10 +21,11 @@ from gateway.net.unsent import unsent_bytes
 from gateway.proxy.client.deadline import FAIR_S
 from gateway.proxy.client.http2.authority import is_misdirected
 from gateway.proxy.client.http2.body import StreamBody
-from gateway.proxy.client.http2.frame_meter import FrameMeter
+from gateway.proxy.client.http2.frame_meter import LOST_HEADS_MAX, FrameMeter
 from gateway.proxy.client.http2.framing import (
     ENHANCE_YOUR_CALM,
     NO_ERROR,
+    PROTOCOL_ERROR,
     REFUSED_STREAM,
     Field,
     Framing,
@@ -78,6 +79,7 @@ class Http2Connection(asyncio.Protocol):
         "_error",
         "_handler",
         "_has_wake",
+        "_heads",
         "_identify",
         "_is_ending",
         "_is_lingering",
@@ -137,6 +139,8 @@ class Http2Connection(asyncio.Protocol):
         self._phase = _HEAD
         self._phase_due = inf
         self._error = ""
+        # How many heads have come to something.
+        self._heads = 0
         # Whether a GOAWAY frame says which request was the last.
         self._is_told = False
         self._reading_due = inf
@@ -358,7 +362,8 @@ class Http2Connection(asyncio.Protocol):
             self._is_refused = self._is_ending = self._is_lingering = True
             return
         self.transport = stream
-        self.wake()
+        # SETTINGS come first, whatever the client has sent by then.
+        self._flush()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Stop serving: abandon all requests."""
@@ -393,7 +398,8 @@ class Http2Connection(asyncio.Protocol):
             return
         kind = self._meter.count(data, self.loop.time())
         if kind:
-            self._refuse(kind, ENHANCE_YOUR_CALM)
+            is_wrong = kind == "http2_protocol"
+            self._refuse(kind, PROTOCOL_ERROR if is_wrong else ENHANCE_YOUR_CALM)
             return
         try:
             self.framing.receive(data)
@@ -401,6 +407,8 @@ class Http2Connection(asyncio.Protocol):
             is_flood = error.code == ENHANCE_YOUR_CALM
             self._refuse("http2_flood" if is_flood else "http2_protocol", error.code)
             return
+        if self._meter.heads - self._heads > LOST_HEADS_MAX:
+            self._error = "http2_flood"
         if self._error:
             self._refuse(self._error, ENHANCE_YOUR_CALM)
             return
@@ -433,11 +441,13 @@ class Http2Connection(asyncio.Protocol):
             stream.send_head()
         while self.transport is not None and not self._is_writing_paused:
             data = framing.to_send()
+            if data:
+                self._meter.sent(len(data))
+                self.transport.write(data)
+            # A stream is over once its last frame is made.
             framing.dispatch()
             if not data:
                 break
-            self._meter.sent(len(data))
-            self.transport.write(data)
         for stream in list(unsent.values()):
             if not stream.made_progress():
                 unsent.pop(stream.number, None)
@@ -451,6 +461,7 @@ class Http2Connection(asyncio.Protocol):
     def request_received(self, stream: int, fields: tuple[Field, ...], *, is_whole: bool) -> None:
         """Take the head of a request; it is served when all that has arrived is read."""
         settings = self.acceptor.settings
+        self._heads += 1
         one = Http2Stream(self, stream)
         self.streams[stream] = one
         if not is_whole:
@@ -477,6 +488,7 @@ class Http2Connection(asyncio.Protocol):
 
     def trailers_received(self, stream: int) -> None:
         """Note the end of a body; its trailers are dropped, as those over HTTP/1.1 are."""
+        self._heads += 1
         one = self.streams.get(stream)
         if one is not None and one.body is not None:
             one.body.end()
@@ -487,6 +499,7 @@ class Http2Connection(asyncio.Protocol):
         self._unsent.pop(stream, None)
         is_broken = code not in (NO_ERROR, REFUSED_STREAM) and not is_by_client
         if one is None:
+            self._heads += 1
             # Its request was malformed, or one too many, and was never served.
             if is_broken:
                 self._count_reset()
@@ -515,4 +528,4 @@ class Http2Connection(asyncio.Protocol):
         if code == NO_ERROR:
             self._is_ending = True
         else:
-            self._refuse("http2_protocol", code)
+            self._refuse("http2_flood" if code == ENHANCE_YOUR_CALM else "http2_protocol", code)

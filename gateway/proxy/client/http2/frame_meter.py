@@ -22,10 +22,13 @@ empty (CVE-2019-9512, -9515, -9518, -9513)."""
 UPDATES: Final = (1000.0, 200.0)
 """WINDOW_UPDATE frames, besides one for each `BYTES_AN_UPDATE` that were sent."""
 BYTES_AN_UPDATE: Final = 256
+LOST_HEADS_MAX: Final = 1000
+"""Most heads of streams that were refused because there are too many, or whose number is used."""
 
 _HEADER: Final = 9
 _DATA: Final = 0
 _HEADERS: Final = 1
+_PRIORITY: Final = 2
 _RST_STREAM: Final = 3
 _GOAWAY: Final = 7
 _WINDOW_UPDATE: Final = 8
@@ -61,10 +64,20 @@ class FrameMeter:
         now: the loop's time.
 
     Attributes:
+        heads: how many have begun, those after bodies included.
         is_in_head: whether a head has begun to arrive and is not complete.
     """
 
-    __slots__ = ("_begun", "_ends_head", "_idle", "_left", "_resets", "_updates", "is_in_head")
+    __slots__ = (
+        "_begun",
+        "_ends_head",
+        "_idle",
+        "_left",
+        "_resets",
+        "_updates",
+        "heads",
+        "is_in_head",
+    )
 
     def __init__(self, now: float) -> None:
         self._left = len(PREFACE)
@@ -72,6 +85,7 @@ class FrameMeter:
         self._resets = _Bucket(RESETS, now)
         self._idle = _Bucket(IDLE_FRAMES, now)
         self._updates = _Bucket(UPDATES, now)
+        self.heads = 0
         self.is_in_head = False
         # Whether the head is complete with the frame that has begun to arrive.
         self._ends_head = False
@@ -95,7 +109,7 @@ class FrameMeter:
         """Count the frames that begin in these bytes.
 
         Returns:
-            The kind of error if there are too many of a kind; empty if not.
+            The kind of error if there are too many of a kind, or one is wrong; empty if not.
         """
         if self._begun:
             data = self._begun + data
@@ -112,6 +126,9 @@ class FrameMeter:
             if kind in (_HEADERS, _CONTINUATION):
                 self._ends_head = at > size and bool(flags & _END_HEADERS)
                 self.is_in_head = at > size or not flags & _END_HEADERS
+            if kind == _PRIORITY and not any(data[at - length - 4 : at - length]):
+                # RFC 9113, section 6.3; the framing ignores these frames.
+                return "http2_protocol"
             if error := self._frame(kind, flags, length, now):
                 return error
         if at < size:
@@ -124,6 +141,7 @@ class FrameMeter:
     def _frame(self, kind: int, flags: int, length: int, now: float) -> str:
         """Count a frame; return as `count` does."""
         if kind in (_HEADERS, _GOAWAY):
+            self.heads += kind == _HEADERS
             return ""
         if kind == _DATA:
             says_nothing = not length and not flags & _END_STREAM
