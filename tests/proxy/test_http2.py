@@ -6,7 +6,6 @@ Both ends are raw: the client judges every frame, and the upstream is scripted.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,6 +37,8 @@ from tests.proxy.wire import (
 from tests.servers import until
 
 HTTP = b"HTTP/1.1 200 OK\r\n"
+UPLOAD = 30_000_000
+"""More than the buffers of the kernel take on the way to an upstream."""
 CHUNKED = HTTP + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -253,7 +254,7 @@ async def test_a_reset_cancels_the_exchange(tmp_path: Path, phase: str) -> None:
 
 async def test_a_reset_returns_the_turn(tmp_path: Path) -> None:
     """A stream that is reset while it waits for its turn gives the turn to the next."""
-    route = {"limit": "1/h burst 1 per ip", "queue": "2h"}
+    route = {"limit": "1/h burst 1 per ip", "queue": {"max": 10, "max_wait": "3h"}}
     async with (
         answering(OK) as upstream,
         served(tmp_path, upstream, route=route) as one,
@@ -301,7 +302,7 @@ async def test_a_stalled_stream_stops_no_other(tmp_path: Path) -> None:
                 await peer.send(OK)
                 continue
             await peer.send(HTTP + b"Content-Length: 100000000\r\n\r\n")
-            while True:
+            while not peer.writer.transport.is_closing():
                 await peer.send(bytes(65_536))
                 written += 65_536
 
@@ -353,20 +354,18 @@ async def test_uploads_wait_for_the_upstream(tmp_path: Path) -> None:
     reads = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        head = await peer.head()
-        if b"POST /slow" not in head:
+        while b"POST /slow" not in await peer.head():
             await peer.send(OK)
-            return
         await reads.wait()
-        size = 3_000_000
-        while size:
-            size -= len(await peer.reader.read(65_536))
+        size = UPLOAD
+        while size and (piece := await peer.reader.read(65_536)):
+            size -= len(piece)
         await peer.send(OK)
 
     async with ScriptedUpstream(script) as upstream, served(tmp_path, upstream) as one:
         client = await one.client()
-        stream = client.ask("/slow", ("content-length", "3000000"), method="POST", ends=False)
-        upload = asyncio.ensure_future(client.upload(stream, bytes(3_000_000)))
+        stream = client.ask("/slow", ("content-length", str(UPLOAD)), method="POST", ends=False)
+        upload = asyncio.ensure_future(client.upload(stream, bytes(UPLOAD)))
         assert (await client.get()).status == 200
         await asyncio.sleep(0.3)
         assert not upload.done()
@@ -432,7 +431,7 @@ async def test_slow_heads(tmp_path: Path) -> None:
     """A head that does not end in time ends the connection, on a new one and later."""
     server = {"header_timeout": "300ms"}
     async with answering(OK) as upstream, served(tmp_path, upstream, server=server) as one:
-        for begins in (b"", PREFACE, PREFACE + frame(4, 0, 0)):
+        for begins in (b"", PREFACE + frame(4, 0, 0)):
             client = await one.client(begins=False)
             client.send(begins)
             await client.closed()
@@ -444,7 +443,7 @@ async def test_slow_heads(tmp_path: Path) -> None:
         assert (await client.get()).status == 200
         client.send(headers(3, head())[:20])
         await client.closed()
-        assert one.errors["header_timeout"] == 5
+        assert one.errors == {"header_timeout": 4}
     assert len(upstream.requests) == 2
 
 
@@ -665,5 +664,3 @@ async def test_nothing_hangs_on_a_lost_client(tmp_path: Path) -> None:
         client.ask(method="POST", body=bytes(100_00), ends=False)
         await until(lambda: len(upstream.peers) == 1)
         client.reset()
-        with contextlib.suppress(ConnectionError):
-            await client.closed()
