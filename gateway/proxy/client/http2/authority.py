@@ -25,16 +25,39 @@ class NamedConnection(Protocol):
         """Return whether the client has asked for this host, or the certificate names it."""
 
 
-def is_misdirected(
-    authority: str, connection: NamedConnection, foreign_ports: Collection[int]
-) -> bool:
-    """Return whether a request for an authority must come on another connection.
+class HostCheck:
+    """Knows which hosts a connection is for.
 
     Args:
-        authority: host and port, as the client wrote them.
-        connection: TLS of the one that it came on.
-        foreign_ports: the ports of listeners with other rules for clients' certificates.
+        connection: its TLS.
     """
+
+    __slots__ = ("_connection", "_known", "_ports")
+
+    def __init__(self, connection: NamedConnection) -> None:
+        self._connection = connection
+        # The last one that was right: clients repeat themselves.
+        self._known = ""
+        self._ports: Collection[int] = ()
+
+    def is_misdirected(self, authority: str, foreign_ports: Collection[int]) -> bool:
+        """Return whether a request for an authority must come on another connection.
+
+        Args:
+            authority: host and port, as the client wrote them.
+            foreign_ports: the ports of listeners with other rules for clients' certificates.
+        """
+        if authority == self._known and foreign_ports is self._ports:
+            return False
+        if _is_misdirected(authority, self._connection, foreign_ports):
+            return True
+        self._known, self._ports = authority, foreign_ports
+        return False
+
+
+def _is_misdirected(
+    authority: str, connection: NamedConnection, foreign_ports: Collection[int]
+) -> bool:
     host, bracket, rest = authority.partition("]")
     if bracket:
         host, port = host.removeprefix("["), rest.removeprefix(":")

@@ -12,36 +12,28 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from aiohttp.hdrs import HOST
-
-from gateway.base.errors import BadRequestError
 from gateway.net.client_socket import end_writing, set_options
 from gateway.net.tls.handshake import ServerConnection
 from gateway.net.unsent import unsent_bytes
 from gateway.proxy.client.deadline import FAIR_S
-from gateway.proxy.client.http2.authority import is_misdirected
-from gateway.proxy.client.http2.body import StreamBody
-from gateway.proxy.client.http2.frame_meter import LOST_HEADS_MAX, FrameMeter
+from gateway.proxy.client.http2.authority import HostCheck
+from gateway.proxy.client.http2.frame_meter import FrameMeter
 from gateway.proxy.client.http2.framing import (
     ENHANCE_YOUR_CALM,
     NO_ERROR,
     PROTOCOL_ERROR,
-    REFUSED_STREAM,
-    Field,
     Framing,
     FramingError,
 )
-from gateway.proxy.client.http2.message import read_request
-from gateway.proxy.client.http2.stream import Http2Stream
+from gateway.proxy.client.http2.receiver import FrameReceiver
 from gateway.proxy.client.reset import reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiohttp.http import RawRequestMessage
-
     from gateway.net.tls.peer import ClientCertificate
     from gateway.proxy.client.handler import Configured
+    from gateway.proxy.client.http2.stream import Http2Stream
 
 STREAMS_MAX: Final = 100
 """Requests of one connection at a time (RFC 9113, section 6.5.2, recommends no fewer)."""
@@ -53,9 +45,6 @@ _IDLE: Final = 1
 _LAST_CALL: Final = 2
 _LINGERING: Final = 3
 """What a client has to do, or may not do for long."""
-
-_SCHEMES: Final = {"http": (b"http",), "https": (b"https",)}
-_ALL_SCHEMES: Final = (b"http", b"https")
 
 
 class Http2Connection(asyncio.Protocol):
@@ -69,17 +58,15 @@ class Http2Connection(asyncio.Protocol):
     Attributes:
         transport: None once the connection is closed.
         framing: its frames.
+        hosts: knows which hosts it is for; None if for all.
         streams: those that are not over, by number.
         due: the loop's time at which the client may be late; never later than it is.
         sent_headers, sent_host, sent_fields: as in `ClientConnection`, for all streams together.
     """
 
     __slots__ = (
-        "_checked_host",
-        "_error",
         "_handler",
         "_has_wake",
-        "_heads",
         "_identify",
         "_is_ending",
         "_is_lingering",
@@ -87,17 +74,17 @@ class Http2Connection(asyncio.Protocol):
         "_is_told",
         "_is_writing_paused",
         "_meter",
-        "_new",
         "_phase",
         "_phase_due",
         "_reading_due",
-        "_tls",
+        "_receiver",
         "_unread",
         "_unsent",
         "acceptor",
         "certificate",
         "due",
         "framing",
+        "hosts",
         "https_port",
         "is_trusted",
         "loop",
@@ -125,10 +112,12 @@ class Http2Connection(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self._handler = settings.handler
         self._identify = identify
-        self.framing = Framing(self, settings.max_head, settings.parser.max_headers, STREAMS_MAX)
         self._meter = FrameMeter(self.loop.time())
-        self.streams: dict[int, Http2Stream] = {}
-        self._new: list[Http2Stream] = []
+        self._receiver = receiver = FrameReceiver(self, self._meter)
+        self.framing = Framing(
+            receiver, settings.max_head, settings.parser.max_headers, STREAMS_MAX
+        )
+        self.streams = receiver.streams
         self._unsent: dict[int, Http2Stream] = {}
         self._has_wake = False
         self._is_writing_paused = False
@@ -138,15 +127,11 @@ class Http2Connection(asyncio.Protocol):
         self._is_lingering = False
         self._phase = _HEAD
         self._phase_due = inf
-        self._error = ""
-        # How many heads have come to something.
-        self._heads = 0
         # Whether a GOAWAY frame says which request was the last.
         self._is_told = False
         self._reading_due = inf
         self._unread = 0
-        self._tls: ServerConnection | None = None
-        self._checked_host = ""
+        self.hosts: HostCheck | None = None
         self.due = inf
         self.transport: asyncio.Transport | None = None
         self.peer = peer
@@ -191,7 +176,6 @@ class Http2Connection(asyncio.Protocol):
         self.reserved = settings.reserved
         self.peer_key, self.is_trusted = self._handler.recognise(self.peer)
         self.sent_headers = None
-        self._checked_host = ""
 
     def close_when_idle(self) -> None:
         """End with the present requests, and with those that are on their way.
@@ -212,22 +196,6 @@ class Http2Connection(asyncio.Protocol):
         self._is_ending = self._is_lingering = True
         if transport is not None:
             reset(transport)
-
-    def misdirected(self, message: RawRequestMessage) -> BadRequestError | None:
-        """Return the error if a request belongs to another connection (RFC 9110, section 15.5.20).
-
-        Clients reuse a connection for every host that its certificate names. A proxy that clients
-        trust with theirs uses one connection for all of them.
-        """
-        if self._tls is None or self.is_trusted:
-            return None
-        host = message.headers.get(HOST, "")
-        if host == self._checked_host:
-            return None
-        if is_misdirected(host, self._tls, self.acceptor.settings.foreign_ports):
-            return BadRequestError("The request is for another server", 421, kind="misdirected")
-        self._checked_host = host
-        return None
 
     # Time limits.
 
@@ -308,10 +276,13 @@ class Http2Connection(asyncio.Protocol):
         self._is_ending = self._is_told = True
         self.wake()
 
-    def _refuse(self, kind: str, code: int) -> None:
+    def _refuse(self, kind: str, code: int = -1) -> None:
         """End with an error; count it."""
-        self._handler.misbehaved(kind)
-        self._end(code, kind)
+        if code < 0:
+            code = PROTOCOL_ERROR if kind == "http2_protocol" else ENHANCE_YOUR_CALM
+        if not self._is_lingering:
+            self._handler.misbehaved(kind)
+            self._end(code, kind)
 
     def _end(self, code: int, kind: str = "") -> None:
         """Close with a GOAWAY frame; the client has time to read it."""
@@ -334,10 +305,11 @@ class Http2Connection(asyncio.Protocol):
         self._abandon(kind)
 
     def _abandon(self, kind: str = "") -> None:
-        streams, self.streams = self.streams, {}
+        streams = list(self.streams.values())
+        self.streams.clear()
         self._unsent.clear()
-        self._new.clear()
-        for stream in streams.values():
+        self._receiver.new.clear()
+        for stream in streams:
             stream.client_left(kind)
 
     # The transport.
@@ -351,7 +323,8 @@ class Http2Connection(asyncio.Protocol):
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.scheme = "https"
-            self._tls = tls if isinstance(tls, ServerConnection) else None
+            if isinstance(tls, ServerConnection):
+                self.hosts = HostCheck(tls)
             if self._identify is not None:
                 self._identify(self, transport)
         set_options(transport)
@@ -398,25 +371,24 @@ class Http2Connection(asyncio.Protocol):
             return
         kind = self._meter.count(data, self.loop.time())
         if kind:
-            is_wrong = kind == "http2_protocol"
-            self._refuse(kind, PROTOCOL_ERROR if is_wrong else ENHANCE_YOUR_CALM)
+            self._refuse(kind)
             return
+        receiver = self._receiver
         try:
             self.framing.receive(data)
         except FramingError as error:
             is_flood = error.code == ENHANCE_YOUR_CALM
             self._refuse("http2_flood" if is_flood else "http2_protocol", error.code)
             return
-        if self._meter.heads - self._heads > LOST_HEADS_MAX:
-            self._error = "http2_flood"
-        if self._error:
-            self._refuse(self._error, ENHANCE_YOUR_CALM)
+        receiver.check_heads()
+        if receiver.error:
+            self._refuse(receiver.error)
             return
-        if self._new:
-            new, self._new = self._new, []
+        if receiver.new:
+            new = receiver.new[:]
+            receiver.new.clear()
             for stream in new:
                 stream.serve()
-        self._watch_head()
         self._flush()
 
     def wake(self) -> None:
@@ -449,83 +421,26 @@ class Http2Connection(asyncio.Protocol):
             if not data:
                 break
         for stream in list(unsent.values()):
-            if not stream.made_progress():
+            if stream.is_over or not stream.made_progress():
                 unsent.pop(stream.number, None)
-        if self._error:
-            self._refuse(self._error, ENHANCE_YOUR_CALM)
-        elif self._is_ending and not self.streams:
-            self._end(NO_ERROR)
+        self._look()
 
-    # The events of the framing.
-
-    def request_received(self, stream: int, fields: tuple[Field, ...], *, is_whole: bool) -> None:
-        """Take the head of a request; it is served when all that has arrived is read."""
-        settings = self.acceptor.settings
-        self._heads += 1
-        one = Http2Stream(self, stream)
-        self.streams[stream] = one
-        if not is_whole:
-            one.body = StreamBody(one)
-        schemes = _ALL_SCHEMES if self.is_trusted else _SCHEMES[self.scheme]
-        one.message = read_request(
-            fields, settings.parser, settings.max_head, schemes, is_whole=is_whole
-        )
-        self._new.append(one)
-
-    def data_received_on(self, stream: int, data: bytes, *, is_last: bool) -> None:
-        """Take a piece of a body."""
-        one = self.streams.get(stream)
-        if not data and not is_last:
-            # Nothing but padding.
-            self._error = self._error or self._meter.idle(self.loop.time())
-        if one is None or one.body is None:
-            self.framing.taken(stream, len(data))
-            return
-        if data:
-            one.body.feed(data)
-        if is_last:
-            one.body.end()
-
-    def trailers_received(self, stream: int) -> None:
-        """Note the end of a body; its trailers are dropped, as those over HTTP/1.1 are."""
-        self._heads += 1
-        one = self.streams.get(stream)
-        if one is not None and one.body is not None:
-            one.body.end()
-
-    def stream_closed(self, stream: int, code: int, *, is_by_client: bool) -> None:
-        """Note the end of a stream."""
-        one = self.streams.pop(stream, None)
-        self._unsent.pop(stream, None)
-        is_broken = code not in (NO_ERROR, REFUSED_STREAM) and not is_by_client
-        if one is None:
-            self._heads += 1
-            # Its request was malformed, or one too many, and was never served.
-            if is_broken:
-                self._count_reset()
-            else:
-                self._error = self._error or self._meter.idle(self.loop.time())
-        elif not one.is_over:
-            if is_broken:
-                self._count_reset()
-            one.client_left("http2_stream" if is_broken else "")
-        if not self.streams and self._phase == _IDLE:
-            self._await(_IDLE, self.acceptor.settings.timeouts.idle)
-
-    def _count_reset(self) -> None:
-        """Count a stream that the client made the gateway reset."""
-        self._handler.misbehaved("http2_stream")
-        self._error = self._error or self._meter.reset(self.loop.time())
-
-    def ping_answered(self) -> None:
-        """Note that the client knows that the connection is about to end."""
-        if self._phase == _LAST_CALL and not self._is_ending:
+    def _look(self) -> None:
+        """See what has come of the frames that were read and made."""
+        receiver = self._receiver
+        if receiver.error:
+            self._refuse(receiver.error)
+        elif receiver.end > NO_ERROR:
+            # The client was sent a GOAWAY frame.
+            self._is_told = True
+            is_flood = receiver.end == ENHANCE_YOUR_CALM
+            self._refuse("http2_flood" if is_flood else "http2_protocol", receiver.end)
+        elif receiver.end == NO_ERROR:
+            self._is_ending = self._is_told = True
+        elif receiver.has_pong and self._phase == _LAST_CALL and not self._is_ending:
+            # It knows that the connection is about to end.
             self._refuse_more()
-
-    def closed_by_frames(self, code: int) -> None:
-        """Note that nothing more can be received; the client was sent a GOAWAY frame."""
-        self._is_told = True
-        if code == NO_ERROR:
-            self._is_ending = True
+        if self._is_ending and not self.streams:
+            self._end(NO_ERROR)
         else:
-            self._refuse("http2_flood" if code == ENHANCE_YOUR_CALM else "http2_protocol", code)
+            self._watch_head()

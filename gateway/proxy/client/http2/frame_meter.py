@@ -37,7 +37,7 @@ _END_STREAM: Final = 1
 _END_HEADERS: Final = 4
 
 
-class _Bucket:
+class FrameAllowance:
     """How many of something a client may still do."""
 
     __slots__ = ("_burst", "_per_s", "_seen", "left")
@@ -82,9 +82,9 @@ class FrameMeter:
     def __init__(self, now: float) -> None:
         self._left = len(PREFACE)
         self._begun = b""
-        self._resets = _Bucket(RESETS, now)
-        self._idle = _Bucket(IDLE_FRAMES, now)
-        self._updates = _Bucket(UPDATES, now)
+        self._resets = FrameAllowance(RESETS, now)
+        self._idle = FrameAllowance(IDLE_FRAMES, now)
+        self._updates = FrameAllowance(UPDATES, now)
         self.heads = 0
         self.is_in_head = False
         # Whether the head is complete with the frame that has begun to arrive.

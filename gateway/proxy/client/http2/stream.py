@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
+from aiohttp.hdrs import HOST
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from gateway.base.errors import BadRequestError
 from gateway.proxy.client.http2.body import StreamBody
 from gateway.proxy.client.http2.framing import CANCEL, INTERNAL_ERROR, NO_ERROR, Field
 from gateway.proxy.client.http2.message import response_fields, trailer_fields
@@ -21,18 +23,57 @@ from gateway.proxy.client.http2.message import response_fields, trailer_fields
 if TYPE_CHECKING:
     from aiohttp.http import RawRequestMessage
 
-    from gateway.base.errors import BadRequestError
     from gateway.net.tls.peer import ClientCertificate
-    from gateway.proxy.client.handler import RepeatableReply, RequestBody, ServedRequest
-    from gateway.proxy.client.http2.connection import Http2Connection
+    from gateway.proxy.client.handler import (
+        Configured,
+        RepeatableReply,
+        RequestBody,
+        ServedRequest,
+    )
+    from gateway.proxy.client.http2.authority import HostCheck
+    from gateway.proxy.client.http2.framing import Framing
+    from gateway.routing.spelling import Reserved
 
 BUFFER: Final = 64 * 1024
 """Bytes of a response that wait for the client's window before the upstream is read no more."""
 SMALL_BUFFER: Final = 16 * 1024
 """The same if many streams share the connection, so that they do not need more memory."""
 MANY: Final = 16
+MISDIRECTED: Final = "misdirected"
+"""The kind of the error of a request that must come on another connection."""
 LONG: Final = 16 * 1024
 """Bytes at which a response begins to take turns: shorter ones fit into a frame."""
+
+
+class StreamOwner(Protocol):
+    """What streams have in common: their connection."""
+
+    acceptor: Configured
+    framing: Framing
+    hosts: HostCheck | None
+    loop: asyncio.AbstractEventLoop
+    streams: dict[int, Http2Stream]
+    transport: asyncio.Transport | None
+    peer: str
+    peer_key: str
+    is_trusted: bool
+    scheme: str
+    https_port: int
+    certificate: ClientCertificate | None
+    own_fields: bytes
+    reserved: Reserved
+    sent_headers: object
+    sent_host: str
+    sent_fields: bytes
+
+    def note_due(self, due: float) -> None:
+        """Note a time at which a stream is late."""
+
+    def note_unsent(self, stream: Http2Stream) -> None:
+        """Note that there is something to send on a stream."""
+
+    def wake(self) -> None:
+        """Send what there is in this turn of the event loop."""
 
 
 class Http2Stream:
@@ -82,7 +123,7 @@ class Http2Stream:
         "writing_paused",
     )
 
-    def __init__(self, connection: Http2Connection, number: int) -> None:
+    def __init__(self, connection: StreamOwner, number: int) -> None:
         self._connection = connection
         self.number = number
         self.message: RawRequestMessage | BadRequestError | None = None
@@ -164,10 +205,14 @@ class Http2Stream:
             self._finish()
             return
         payload: RequestBody = EMPTY_PAYLOAD if self.body is None else self.body
-        error = connection.misdirected(message)
-        if error is not None:
-            handler.refuse(self, message, payload, error)
-            return
+        hosts = connection.hosts
+        # A proxy that is trusted with its clients uses one connection for all of their hosts.
+        if hosts is not None and not self.is_trusted:
+            ports = connection.acceptor.settings.foreign_ports
+            if hosts.is_misdirected(message.headers.get(HOST, ""), ports):
+                error = BadRequestError("The request is for another server", 421, kind=MISDIRECTED)
+                handler.refuse(self, message, payload, error)
+                return
         served = handler.serve(self, message, payload)
         if not self._ends and not self.is_over:
             self.current = served
