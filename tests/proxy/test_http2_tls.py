@@ -69,11 +69,11 @@ async def connected(
 @pytest.mark.parametrize(
     ("http2", "offered", "agreed"),
     [
-        (None, ["h2", "http/1.1"], "h2"),
-        (None, ["http/1.1", "h2"], "h2"),
+        ("auto", ["h2", "http/1.1"], "h2"),
+        ("auto", ["http/1.1", "h2"], "h2"),
         (True, ["h2"], "h2"),
-        (None, ["http/1.1"], "http/1.1"),
-        (None, [], None),
+        ("auto", ["http/1.1"], "http/1.1"),
+        ("auto", [], None),
         (False, ["h2", "http/1.1"], "http/1.1"),
     ],
 )
@@ -81,7 +81,7 @@ async def test_what_is_agreed_on(
     tmp_path: Path,
     authority: Authority,
     shown: Issued,
-    http2: bool | None,
+    http2: object,
     offered: list[str],
     agreed: str | None,
 ) -> None:

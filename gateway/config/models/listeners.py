@@ -272,6 +272,23 @@ HttpsPort = Annotated[
 """Return the port in URLs; true for the default port, which URLs omit."""
 
 
+def _read_http2(value: object) -> bool | Literal["auto"]:
+    if isinstance(value, bool):
+        return value
+    choices: dict[object, bool | Literal["auto"]] = {"on": True, "off": False, "auto": "auto"}
+    chosen = choices.get(value) if isinstance(value, str) else None
+    if chosen is None:
+        raise problem(f"{describe(value)} is not valid here", "use true, false or auto")
+    return chosen
+
+
+Http2Choice = Annotated[
+    bool | Literal["auto"],
+    PlainValidator(_read_http2),
+    WithJsonSchema({"enum": [True, False, "on", "off", "auto"]}),
+]
+
+
 class ListenerConfig(Model):
     """One address to listen on, with options."""
 
@@ -289,10 +306,10 @@ class ListenerConfig(Model):
         description="Whether connections from trusted_proxies begin with a PROXY header (version 1 "
         "or 2); or the networks whose connections do.",
     )
-    http2: Switch | None = Field(
-        None,
-        description="Whether clients may speak HTTP/2; by default they may with TLS. Without TLS, "
-        "a client must know that it may.",
+    http2: Http2Choice = Field(
+        "auto",
+        description="Whether clients may speak HTTP/2; auto: with TLS. Without TLS, a client must "
+        "know that it may.",
     )
     mode: FileMode | None = Field(
         None, description="The mode of a Unix socket's file: who may connect, such as 0660."
@@ -334,7 +351,7 @@ class ListenerConfig(Model):
     @property
     def speaks_http2(self) -> bool:
         """Whether clients may speak HTTP/2, if it can be spoken here."""
-        return self.tls is not None if self.http2 is None else self.http2
+        return self.tls is not None if self.http2 == "auto" else self.http2
 
     def __str__(self) -> str:
         return str(self.address)
