@@ -16,6 +16,10 @@ from gateway.proxy.client.http2.message import read_request
 from gateway.proxy.client.http2.stream import Http2Stream
 
 if TYPE_CHECKING:
+    from aiohttp.http import RawRequestMessage
+
+    from gateway.base.errors import BadRequestError
+    from gateway.proxy.client.handler import ConnectionSettings
     from gateway.proxy.client.http2.frame_meter import FrameMeter
     from gateway.proxy.client.http2.stream import StreamOwner
 
@@ -38,13 +42,29 @@ class FrameReceiver:
         has_pong: whether the client has answered a PING.
     """
 
-    __slots__ = ("_heads", "_meter", "_owner", "end", "error", "has_pong", "new", "streams")
+    __slots__ = (
+        "_heads",
+        "_last_fields",
+        "_last_message",
+        "_last_settings",
+        "_meter",
+        "_owner",
+        "end",
+        "error",
+        "has_pong",
+        "new",
+        "streams",
+    )
 
     def __init__(self, owner: StreamOwner, meter: FrameMeter) -> None:
         self._owner = owner
         self._meter = meter
         # How many heads have come to something.
         self._heads = 0
+        # The last request without a body, which may come again as it is.
+        self._last_fields: tuple[Field, ...] = ()
+        self._last_settings: ConnectionSettings | None = None
+        self._last_message: RawRequestMessage | BadRequestError | None = None
         self.streams: dict[int, Http2Stream] = {}
         self.new: list[Http2Stream] = []
         self.error = ""
@@ -66,13 +86,20 @@ class FrameReceiver:
         settings = owner.acceptor.settings
         one = Http2Stream(owner, stream)
         self.streams[stream] = one
+        self.new.append(one)
         if not is_whole:
             one.body = StreamBody(one)
+        elif fields == self._last_fields and settings is self._last_settings:
+            # Most clients of services repeat themselves (bench: http2).
+            one.message = self._last_message
+            return
         schemes = _ALL_SCHEMES if owner.is_trusted else _SCHEMES[owner.scheme]
         one.message = read_request(
             fields, settings.parser, settings.max_head, schemes, is_whole=is_whole
         )
-        self.new.append(one)
+        if is_whole:
+            self._last_fields, self._last_settings = fields, settings
+            self._last_message = one.message
 
     def data_received_on(self, stream: int, data: bytes, *, is_last: bool) -> None:
         """Take a piece of a body."""
