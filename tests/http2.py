@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import hpack
@@ -98,6 +99,68 @@ def head(
         (":authority", host),
         *more,
     ]
+
+
+def _frames_of(stream: int, body: bytes | None, chance: random.Random) -> list[bytes]:
+    """Return the frames of a request, those of its head in one piece."""
+    encoded = block(head("POST", f"/{stream}", ("x-n", str(stream))))
+    cuts = sorted(chance.choices(range(1, len(encoded)), k=chance.randrange(3)))
+    parts = [encoded[a:b] for a, b in zip([0, *cuts], [*cuts, len(encoded)], strict=True)]
+    ends = 1 if body is None else 0
+    first = frame(1, ends | (4 if len(parts) == 1 else 0), stream, parts[0])
+    rest = [
+        frame(9, 4 if number == len(parts) - 1 else 0, stream, part)
+        for number, part in enumerate(parts[1:], 1)
+    ]
+    found = [first + b"".join(rest)]
+    if body is None:
+        return found
+    at = 0
+    while at < len(body):
+        size = chance.randrange(1, 50)
+        found.append(data(stream, body[at : at + size]))
+        at += size
+    if chance.random() < 0.3:
+        found.append(headers(stream, [("x-sum", "1")]))
+    else:
+        found.append(data(stream, ends=True))
+    return found
+
+
+def interleaved(bodies: Mapping[int, bytes | None], chance: random.Random) -> bytes:
+    """Return the frames of requests for `/STREAM`, mixed with others that say nothing.
+
+    Args:
+        bodies: of each stream; None for none.
+        chance: decides about the order.
+    """
+    queues = {stream: _frames_of(stream, body, chance) for stream, body in bodies.items()}
+    sent = b""
+    # Streams are opened in order.
+    unopened = sorted(queues)
+    while queues:
+        stream = chance.choice([one for one in queues if one not in unopened or one == unopened[0]])
+        if unopened and stream == unopened[0]:
+            unopened.pop(0)
+        sent += queues[stream].pop(0)
+        if not queues[stream]:
+            del queues[stream]
+        if chance.random() < 0.2:
+            sent += chance.choice([frame(6, 0, 0, bytes(8)), frame(99, 0, 0, b"x")])
+    return sent
+
+
+def noise(chance: random.Random, count: int) -> bytes:
+    """Return frames of which some are valid."""
+    sent = b""
+    for _ in range(count):
+        kind = chance.choice([0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, chance.randrange(256)])
+        stream = chance.choice([0, 1, 1, 3, 3, 5, 7, 9, 2, chance.getrandbits(31)])
+        piece = chance.randbytes(chance.choice([0, 1, 4, 4, 5, 6, 8, chance.randrange(300)]))
+        if kind == 1 and chance.random() < 0.8:
+            piece = block(head(chance.choice(["GET", "POST", "PUT"]), "/noise"))
+        sent += frame(kind, chance.choice([0, 0, 1, 4, 5, 5, chance.randrange(256)]), stream, piece)
+    return sent
 
 
 class Heard:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import httpx
 import pytest
 
 from tests.certificates import Authority
-from tests.processes import Gateway
+from tests.processes import ROOT, Gateway
 from tests.wire.origin import OracleOrigin
 
 CONFIG = """
@@ -113,3 +115,36 @@ def test_files_are_uploaded_and_downloaded(clear: Gateway, tmp_path: Path) -> No
     file.write_bytes(bytes(range(256)) * 20_000)
     h2 = "--http2-prior-knowledge"
     assert curl(h2, "--upload-file", str(file), f"{clear.url}/up") == ["2 200"]
+
+
+def without_the_library(folder: Path) -> dict[str, str]:
+    """The environment of a gateway for which there is no wheel of the library."""
+    (folder / "ngh2.py").write_text("raise ImportError\n")
+    return {"PYTHONPATH": f"{folder}:{ROOT}"}
+
+
+def test_without_the_library(origin: OracleOrigin, authority: Authority, tmp_path: Path) -> None:
+    """Clients are offered HTTP/1.1, and a line says so; asking for HTTP/2 without TLS fails."""
+    shown = authority.issue("localhost")
+    tls = f"tls: {{ cert: {shown.cert}, key: {shown.key} }}"
+    env = without_the_library(tmp_path)
+    gateway = Gateway.start(CONFIG.format(url=origin.url), tmp_path, env, listener=tls)
+    trust = ("--cacert", str(authority.file))
+    assert curl(*trust, f"https://localhost:{gateway.port}/a") == ["1.1 200"]
+    assert gateway.server.stdout.count("Clients are offered HTTP/1.1 only") == 1
+    gateway.stop()
+    file = tmp_path / "clear.yaml"
+    file.write_text(
+        'listen: { address: "127.0.0.1:0", http2: true }\nroutes: { /**: { respond: x } }'
+    )
+    said = subprocess.run(
+        [sys.executable, "-m", "gateway", "run", "-c", str(file)],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert said.returncode
+    assert "listen.http2: HTTP/2 is not available here" in said.stderr
+    assert "pip install ngh2==" in said.stderr

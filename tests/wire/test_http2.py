@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import requests
 
-from tests.http2 import PREFACE, Http2Client, frame, head, headers
+from tests.http2 import PREFACE, Http2Client, frame, head, headers, interleaved, noise
 from tests.processes import Gateway
 from tests.wire.http2_cases import CASES, ENHANCE_YOUR_CALM, FLOODS, FLOW_CONTROL_ERROR, Case
 from tests.wire.origin import CANARY, OracleOrigin
@@ -190,3 +190,48 @@ async def test_settings_come_first(gateway: Gateway, first: bytes) -> None:
     await client.closed()
     assert client.goaways[-1][1] != 0
     await client.close()
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_any_interleaving(gateway: Gateway, origin: OracleOrigin, seed: int) -> None:
+    """However frames of valid streams are mixed and cut, the origin sees the same requests."""
+    # A request that a case before has reset may have come after all.
+    await asyncio.to_thread(origin.take, waits_for_end=True)
+    chance = random.Random(seed)
+    streams = range(1, 2 * chance.randrange(2, 20), 2)
+    bodies = {
+        stream: chance.choice([None, b"", chance.randbytes(chance.randrange(1, 400))])
+        for stream in streams
+    }
+    client = await Http2Client.connect(gateway.port, begins=False)
+    sent = HELLO + interleaved(bodies, chance)
+    size = chance.choice([1, 7, 50, 1000, len(sent)])
+    await client.send_pieces(sent[at : at + size] for at in range(0, len(sent), size))
+    for stream in streams:
+        await client.until(lambda: stream in client.heard and client.heard[stream].is_over)  # noqa: B023
+        heard = client.heard[stream]
+        assert (heard.status, heard.body, heard.ended) == (200, b"/%d" % stream, True)
+    await client.close()
+    found, rest = await asyncio.to_thread(origin.take)
+    assert not rest
+    assert {each.target: (each.method, each.body) for each in found} == {
+        f"/{stream}": ("POST", body or b"") for stream, body in bodies.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_noise(gateway: Gateway, origin: OracleOrigin, seed: int) -> None:
+    """Whatever frames come, each is answered by the rules or ends the connection; others go on."""
+    chance = random.Random(seed)
+    beside = await Http2Client.connect(gateway.port)
+    client = await Http2Client.connect(gateway.port, begins=False)
+    client.send(HELLO)
+    for _ in range(5):
+        client.send(noise(chance, 10))
+        await client.settle()
+    # It is judged up to here: what has come before the end obeyed the rules.
+    client.reset()
+    assert not client.flaws
+    await canary(beside, 1, "beside")
+    await beside.close()
+    await asyncio.to_thread(origin.take, waits_for_end=True)

@@ -19,7 +19,7 @@ from gateway.proxy.client.http2.framing import (
     Framing,
     FramingError,
 )
-from tests.http2 import PREFACE, block, data, frame, head, headers, rst
+from tests.http2 import PREFACE, block, frame, head, headers, interleaved, rst
 
 HELLO = PREFACE + frame(4, 0, 0)
 
@@ -74,32 +74,6 @@ def framing(sink: Sink) -> Framing:
     return one
 
 
-def frames_of(stream: int, body: bytes | None, chance: random.Random) -> list[bytes]:
-    """The frames of a request; each inner list of a head must stay together."""
-    encoded = block(head("POST", f"/{stream}", ("x-n", str(stream))))
-    cuts = sorted(chance.choices(range(1, len(encoded)), k=chance.randrange(3)))
-    parts = [encoded[a:b] for a, b in zip([0, *cuts], [*cuts, len(encoded)], strict=True)]
-    ends = 1 if body is None else 0
-    first = frame(1, ends | (4 if len(parts) == 1 else 0), stream, parts[0])
-    rest = [
-        frame(9, 4 if number == len(parts) - 1 else 0, stream, part)
-        for number, part in enumerate(parts[1:], 1)
-    ]
-    found = [first + b"".join(rest)]
-    if body is None:
-        return found
-    at = 0
-    while at < len(body):
-        size = chance.randrange(1, 50)
-        found.append(data(stream, body[at : at + size]))
-        at += size
-    if chance.random() < 0.3:
-        found.append(headers(stream, [("x-sum", "1")]))
-    else:
-        found.append(data(stream, ends=True))
-    return found
-
-
 @given(
     bodies=st.lists(st.none() | st.binary(max_size=300), min_size=1, max_size=12),
     seed=st.integers(0, 2**32),
@@ -110,19 +84,7 @@ def test_any_interleaving_gives_the_same_requests(
 ) -> None:
     """Heads, bodies and ends of each stream are its own."""
     chance = random.Random(seed)
-    queues = {2 * n + 1: frames_of(2 * n + 1, body, chance) for n, body in enumerate(bodies)}
-    sent = b""
-    unopened = sorted(queues)
-    while queues:
-        # Streams are opened in order.
-        stream = chance.choice([one for one in queues if one not in unopened or one == unopened[0]])
-        if unopened and stream == unopened[0]:
-            unopened.pop(0)
-        sent += queues[stream].pop(0)
-        if not queues[stream]:
-            del queues[stream]
-        if chance.random() < 0.2:
-            sent += chance.choice([frame(6, 0, 0, bytes(8)), frame(99, 0, 0, b"x")])
+    sent = interleaved({2 * n + 1: body for n, body in enumerate(bodies)}, chance)
     sink = Sink()
     one = framing(sink)
     for at in range(0, len(sent), cut):
