@@ -32,6 +32,7 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_command.py": (
         "__main__ command.alone command.arguments command.cli command.comparing"
     ),
+    "e2e/test_explain.py": "command.explaining wiring.inquiry",
     "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
     "e2e/test_operations.py": "routing.methods",

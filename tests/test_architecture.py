@@ -727,7 +727,7 @@ def test_only_the_composition_root_and_the_command_line_load_configurations() ->
         for _, name in _imports(path.read_text())
         if _is_in(name, "gateway.config.checking.load") and not _is_in(module, "gateway.config")
     }
-    commands = {f"gateway.command.{one}" for one in ("asking", "cli", "comparing")}
+    commands = {f"gateway.command.{one}" for one in ("asking", "cli", "comparing", "explaining")}
     assert users <= {*commands, "gateway.library.limiter"}
 
 

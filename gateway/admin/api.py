@@ -18,7 +18,7 @@ from typing import Final
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import RequestKey
-from aiohttp.http import RawRequestMessage
+from aiohttp.http import HttpVersion10, RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
@@ -164,11 +164,18 @@ class AdminServer:
 
 
 def _fields(request: BaseRequest) -> GuardFields:
+    def all_of(name: str) -> str:
+        # Of several values, none may be the one that was checked.
+        return ", ".join(request.headers.getall(name, []))
+
     hosts = request.headers.getall("Host", [])
-    names = ("Content-Type", "Origin", "Sec-Fetch-Site")
-    # Of several values, none may be the one that was checked.
-    others = (", ".join(request.headers.getall(name, [])) for name in names)
-    return GuardFields(hosts[0] if len(hosts) == 1 else "", *others)
+    return GuardFields(
+        host=hosts[0] if len(hosts) == 1 else "",
+        content_type=all_of("Content-Type"),
+        origin=all_of("Origin"),
+        fetch_site=all_of("Sec-Fetch-Site"),
+        needs_host=bool(hosts) or request.version != HttpVersion10,
+    )
 
 
 async def _stream(

@@ -1,7 +1,9 @@
 """Decides which admin requests are answered. Pure.
 
 A page in a browser can send requests to loopback addresses, and can make its own name point
-to one (DNS rebinding). So the `Host` of every request has to be a name of this listener.
+to one (DNS rebinding). So the `Host` of every request has to be a name of this listener. Machines
+are let in: health checkers that speak HTTP/1.0 send no `Host`, which no browser does; and where the
+listener is not on a loopback address, health and metrics are for whoever can reach it, by any name.
 
 Any page can also send a POST that changes something, as long as it looks like a form (CSRF). So a
 request that changes something has to say that its body is JSON: a browser then asks the listener
@@ -39,12 +41,14 @@ class GuardFields(NamedTuple):
         content_type: `Content-Type`.
         origin: `Origin`: the site of the page that sent the request, as its browser says.
         fetch_site: `Sec-Fetch-Site`: how that site is related to this listener.
+        needs_host: whether the request's version of HTTP requires a `Host`; HTTP/1.0 does not.
     """
 
     host: str
     content_type: str = ""
     origin: str = ""
     fetch_site: str = ""
+    needs_host: bool = True
 
 
 class Query(NamedTuple):
@@ -80,6 +84,7 @@ class Resource(NamedTuple):
         answer: makes the response.
         methods: the methods that it has.
         longest_s: how long a response may take, in seconds; 0 for the listener's usual time.
+        is_for_all: whether it is for all who can reach a listener that is not on loopback.
     """
 
     path: str
@@ -87,6 +92,7 @@ class Resource(NamedTuple):
     answer: Callable[[Query], Awaitable[AdminAnswer]]
     methods: Sequence[str] = READ
     longest_s: float = 0
+    is_for_all: bool = False
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> AdminAnswer:
@@ -115,15 +121,18 @@ class Mux:
 
     Args:
         listen_host: the host of the listener's address.
-        names: further host names of the listener.
+        names: further host names of the listener; `*.svc` for all names that end in `.svc`.
         resources: the resources; an index is added.
     """
 
     def __init__(
         self, listen_host: str, names: Iterable[str], resources: Iterable[Resource]
     ) -> None:
-        self._names = {"localhost", listen_host.lower(), *(name.lower() for name in names)}
+        further = {name.lower() for name in names}
+        self._names = {"localhost", listen_host.lower(), *further}
+        self._endings = tuple(name[1:] for name in further if name.startswith("*."))
         self._is_wildcard = _is_wildcard(listen_host)
+        self._is_loopback = _is_loopback(listen_host)
         self._resources = {resource.path: resource for resource in resources}
         self._resources["/"] = Resource("/", "this list", self._index)
 
@@ -135,13 +144,16 @@ class Mux:
             target: the request target as sent; paths are compared without decoding.
             fields: header fields.
         """
-        if not fields.host:
+        resource = self._resources.get(target.partition("?")[0])
+        is_read = method in READ
+        if not fields.host and (fields.needs_host or not is_read):
             return problem(400, "The request needs a Host header.")
-        if not self._is_ours(fields.host):
-            return problem(421, "The Host header names another server.")
+        if fields.host and not self._is_ours(fields.host):
+            is_for_all = is_read and resource is not None and resource.is_for_all
+            if self._is_loopback or not is_for_all:
+                return problem(421, "The Host header names another server; see admin.hosts.")
         if not target.startswith("/"):
             return problem(400, "The request target must be a path.")
-        resource = self._resources.get(target.partition("?")[0])
         if resource is None:
             return problem(404, "There is nothing here; GET / lists all resources.")
         if method not in resource.methods:
@@ -149,12 +161,12 @@ class Mux:
             if "GET" not in resource.methods:
                 detail = f"This resource accepts {', '.join(resource.methods)} only."
             return problem(405, detail, {"Allow": ", ".join(resource.methods)})
-        return resource if method in READ else _unless_foreign(fields) or resource
+        return resource if is_read else _unless_foreign(fields) or resource
 
     def _is_ours(self, host: str) -> bool:
         """Return whether a `Host` is a name of this listener; its port may be that of a tunnel."""
         name = _without_port(host).lower()
-        if name in self._names:
+        if name in self._names or (self._endings and name.endswith(self._endings)):
             return True
         address = read_address(name)
         if address is None:
@@ -185,6 +197,11 @@ def _unless_foreign(fields: GuardFields) -> AdminAnswer | None:
 def _is_wildcard(host: str) -> bool:
     address = read_address(host)
     return host == "" if address is None else address.is_unspecified
+
+
+def _is_loopback(host: str) -> bool:
+    address = read_address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def _without_port(host: str) -> str:

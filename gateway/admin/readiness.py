@@ -60,7 +60,7 @@ def judge(phase: Phase, stores: Iterable[StoreState], warning: str = "") -> Read
             is_ready = False
             reasons.append(f"store {store.name} is unavailable and {store.needed_by} needs it")
         else:
-            reasons.append(f"store {store.name} is unavailable; policies decide without it")
+            reasons.append(f"store {store.name} is unavailable; the gateway serves without it")
     if warning:
         reasons.append(warning)
     return Readiness(is_ready, phase, tuple(reasons))

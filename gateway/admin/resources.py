@@ -88,7 +88,7 @@ def healthz(subject: Subject) -> Resource:
             return text_answer("ok\n")
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "No worker of the gateway responds.")
 
-    return Resource("/healthz", "200 while the process is alive", read)
+    return Resource("/healthz", "200 while the process is alive", read, is_for_all=True)
 
 
 def readyz(subject: Subject) -> Resource:
@@ -103,7 +103,9 @@ def readyz(subject: Subject) -> Resource:
             document["upgrade"] = failed
         return json_answer(status, document)
 
-    return Resource("/readyz", "200 while the gateway should get traffic, else 503", read)
+    return Resource(
+        "/readyz", "200 while the gateway should get traffic, else 503", read, is_for_all=True
+    )
 
 
 def metrics_text(subject: Subject) -> Resource:
@@ -123,7 +125,7 @@ def metrics_text(subject: Subject) -> Resource:
             task.add_done_callback(lambda _task: running.pop(form))
         return AdminAnswer(HTTPStatus.OK, form, await task)
 
-    return Resource("/metrics", "counters in the formats of Prometheus", read)
+    return Resource("/metrics", "counters in the formats of Prometheus", read, is_for_all=True)
 
 
 async def _encode(subject: Subject, accept: str) -> list[bytes]:

@@ -22,6 +22,7 @@ from gateway.base.errors import ConfigError, GatewayError, Problem, StartError, 
 from gateway.command.arguments import StoreOnce, address
 from gateway.command.asking import add_admin, healthcheck, reload
 from gateway.command.comparing import add_diff
+from gateway.command.explaining import add_explain
 from gateway.command.preload import preload
 from gateway.command.printing import (
     EXIT_FAILED,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 STDERR: Final = 2
 COMMANDS: Final = (
-    *("run", "reload", "check", "diff", "schema", "import"),
+    *("run", "reload", "check", "explain", "diff", "schema", "import"),
     *("ratio", "demo", "healthcheck", "version"),
 )
 SYSTEMS: Final = ("envoy-ratelimit",)
@@ -131,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("-q", "--quiet", action="store_true", help="print problems only")
     check.set_defaults(command=_check)
 
+    add_explain(commands)
     add_diff(commands)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of the configuration")

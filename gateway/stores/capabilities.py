@@ -25,6 +25,7 @@ class Capabilities(NamedTuple):
         begins_by_clock: whether windows begin by its clock; otherwise with a key's first request.
         keeps_records: whether records of Throttr's clients can be kept beside its counts.
         keeps_reports: whether a Smockron master that uses it can keep the reports it receives.
+        can_peek: whether it can say what is left of a limit without spending any of it.
     """
 
     server: str = "the store"
@@ -38,6 +39,7 @@ class Capabilities(NamedTuple):
     begins_by_clock: bool = True
     keeps_records: bool = False
     keeps_reports: bool = False
+    can_peek: bool = True
 
 
 FULL: Final = Capabilities()

@@ -27,7 +27,8 @@ async def start_admin(
     if config.admin is None:
         return None
     address = config.admin.listen
-    server = AdminServer(address.host, address.port, subject, reloadable=reloadable)
+    names = config.admin.hosts
+    server = AdminServer(address.host, address.port, subject, reloadable=reloadable, names=names)
     try:
         sockets = await bound_everywhere(address, sharing)
         await server.start(sockets, waits=sharing.is_pending)

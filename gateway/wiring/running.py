@@ -52,6 +52,7 @@ from gateway.wiring.limiter import (
 from gateway.wiring.listeners import Certificates, certificates_of
 from gateway.wiring.policies import compile_policies, plans_of
 from gateway.wiring.routes import compile_pages, compile_routes
+from gateway.wiring.store_need import reason_to_need_store
 
 if TYPE_CHECKING:
     from gateway.limiter.decider import Decider
@@ -215,18 +216,11 @@ class RunningConfig:
     def store_states(self) -> tuple[list[StoreState], str]:
         """Return whether its stores work as policies need, and a remark about them."""
         store = self.store
-        states = [StoreState("main", self.decider.is_ready, self._reason_to_need_store())]
+        states = [StoreState("main", self.decider.is_ready, reason_to_need_store(self.config))]
         if isinstance(store, MovingStore):
             # Policies need the old store.
             states.append(StoreState("new", store.is_new_ready, needed_by=""))
         return states, store.warning if isinstance(store, WarningStore) else ""
-
-    def _reason_to_need_store(self) -> str:
-        if any(policy.on_store_error == "closed" for policy in self.config.policies.values()):
-            return "a policy"
-        if any(listener.throttr is not None for listener in self.config.listeners):
-            return "a Throttr listener"
-        return ""
 
     def frontend_context(self) -> FrontendContext:
         """Return what the clients of other systems share with routes."""

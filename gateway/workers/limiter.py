@@ -259,8 +259,10 @@ class _LimiterProcess:
         self._admin = None
         if self._config.admin is None:
             return
-        address = self._config.admin.listen
-        admin = AdminServer(address.host, address.port, self._fleet, reloadable=self._requests)
+        address, names = self._config.admin.listen, self._config.admin.hosts
+        admin = AdminServer(
+            address.host, address.port, self._fleet, reloadable=self._requests, names=names
+        )
         # Copies: another configuration may have other options for the same address.
         await admin.start([one.dup() for one in self._sockets])
         self._admin = admin

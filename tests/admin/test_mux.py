@@ -83,6 +83,45 @@ def test_further_names_can_be_allowed() -> None:
     """A scraper in a cluster calls the listener by the name of its service."""
     assert status_for("sluice.default.svc:9901", "10.0.0.5") == 421
     assert status_for("sluice.default.svc:9901", "10.0.0.5", ("Sluice.default.svc",)) == 200
+    assert status_for("sluice.default.svc:9901", "10.0.0.5", ("*.SVC",)) == 200
+    assert status_for("sluice.svc.evil.test", "10.0.0.5", ("*.svc",)) == 421
+    assert status_for("svc", "10.0.0.5", ("*.svc",)) == 421
+
+
+@pytest.mark.parametrize(
+    ("listen", "method", "target", "status"),
+    [
+        ("0.0.0.0", "GET", "/health", 200),  # noqa: S104
+        ("10.0.0.5", "HEAD", "/health", 200),
+        ("gateway.internal", "GET", "/health", 200),
+        ("10.0.0.5", "GET", "/", 421),
+        ("10.0.0.5", "GET", "/thing", 421),
+        ("10.0.0.5", "POST", "/health", 421),
+        ("10.0.0.5", "POST", "/act", 421),
+        ("127.0.0.1", "GET", "/health", 421),
+        ("localhost", "GET", "/health", 421),
+        ("::1", "GET", "/health", 421),
+    ],
+)
+def test_health_is_for_all_who_can_reach_an_address_that_is_not_loopback(
+    listen: str, method: str, target: str, status: int
+) -> None:
+    """There no name protects anything; on loopback it keeps the pages of browsers out."""
+    health = Resource("/health", "a state", _answer, is_for_all=True)
+    mux = Mux(listen, (), [THING, ACT, health])
+
+    assert status_of(mux.find(method, target, GuardFields("sluice.default.svc"))) == status
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [("GET", "/thing", 200), ("HEAD", "/", 200), ("POST", "/act", 400)],
+)
+def test_without_a_host_http_1_0_may_read(method: str, target: str, status: int) -> None:
+    """Health checkers of that version send none, and browsers always do."""
+    mux = Mux("127.0.0.1", (), [THING, ACT])
+
+    assert status_of(mux.find(method, target, GuardFields("", needs_host=False))) == status
 
 
 @given(host=st.text())

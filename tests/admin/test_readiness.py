@@ -42,7 +42,7 @@ def test_store_that_policies_do_without_is_only_mentioned() -> None:
     ]
     readiness = judge(Phase.SERVING, stores)
     assert readiness.is_ready
-    assert readiness.reasons == ("store redis is unavailable; policies decide without it",)
+    assert readiness.reasons == ("store redis is unavailable; the gateway serves without it",)
 
 
 SERVING = Readiness(True, Phase.SERVING, ())

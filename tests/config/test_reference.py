@@ -52,6 +52,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Defaults": models.Defaults,
     "Server": models.ServerConfig,
     "Admin": models.AdminConfig,
+    "Ready": models.ReadyConfig,
     "Log": models.LogConfig,
 }
 

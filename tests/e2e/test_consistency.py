@@ -110,7 +110,9 @@ def test_a_frozen_new_store_costs_no_decision_and_is_seen(
         assert metric(gateway, "sluice_store_ready", store="main") == 1
         ready = requests.get(f"{gateway.admin_url}/readyz", timeout=20)
         assert ready.status_code == 200
-        assert ready.json()["reasons"] == ["store new is unavailable; policies decide without it"]
+        assert ready.json()["reasons"] == [
+            "store new is unavailable; the gateway serves without it"
+        ]
         new.thaw()
         assert wait_for_metric(gateway, "sluice_store_ready", 1, store="new")
         assert get(gateway.port, "/one").status == 429

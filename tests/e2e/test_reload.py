@@ -556,3 +556,22 @@ def test_ratio_renews_certificates_only(tmp_path: Path) -> None:
         assert "without a configuration file" in done.stderr
     finally:
         assert server.stop() == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_names_of_the_admin_listener_change(
+    workers: int, start_gateway: StartGateway, tmp_path: Path
+) -> None:
+    """A listener that keeps its address answers under the names that it is given now."""
+    known = _Configured(start_gateway, tmp_path, _text("a"), workers)
+    url = f"{known.gateway.admin_url}/"
+
+    def status() -> int:
+        return requests.get(url, headers={"Host": "sluice.default.svc"}, timeout=30).status_code
+
+    assert status() == 421
+    address = known.gateway.admin_url.removeprefix("http://")
+    known.first = known.first.replace(address, f'{address}, hosts: "*.svc"')
+    known.write(_text("a"))
+    assert known.post().json()["applied"]
+    assert status() == 200

@@ -201,7 +201,7 @@ def test_workers_on_another_store_are_gateways_of_their_own(
     assert wait_for_metric(gateway, "sluice_store_gateways", 3)
     redis_server.kill()
 
-    told = ["store main is unavailable; policies decide without it"]
+    told = ["store main is unavailable; the gateway serves without it"]
     wait_until(
         lambda: _readiness(gateway)[1] == told,
         "a store that is away is not mentioned, or otherwise",

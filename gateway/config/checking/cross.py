@@ -25,7 +25,7 @@ from gateway.config.values.address import Address, UnixAddress, collide, is_targ
 from gateway.config.values.findings import KEY, Finding, Path
 from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.units import format_duration
-from gateway.config.values.words import join
+from gateway.config.values.words import join, number
 from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.forwarding import is_origin_field
@@ -67,13 +67,13 @@ def _unknown_policies(path: Path, body: object, policies: Mapping[str, Any]) -> 
         return
     names = body.get("policies", [])
     names = [names] if isinstance(names, str) else names
-    for number, one in enumerate(names if isinstance(names, list) else []):
-        place = (*path, "policies", number)
+    for index, one in enumerate(names if isinstance(names, list) else []):
+        place = (*path, "policies", index)
         if not isinstance(one, str):
             continue
         if one not in policies:
             yield Finding(place, f"there is no policy {one!r}", _policy_hint(one, policies))
-        elif one in names[:number]:
+        elif one in names[:index]:
             yield Finding(place, f"the policy {one!r} is named twice", "name each policy once")
 
 
@@ -335,10 +335,38 @@ def _policy_warnings(policy: PolicyConfig) -> Iterator[Finding]:
             yield Finding(
                 ("queue", "max_wait"), message, "allow a longer wait, or remove the queue"
             )
+        if is_bucket and "algorithm" not in policy.model_fields_set:
+            yield from _meant_quotas(line, path)
         tighter = _tighter(line, policy.limits) if is_bucket else None
         if tighter is not None:
             message = f"this limit has no effect: {tighter.text} is tighter in every way"
             yield Finding(path, message, "remove it, or lower it")
+
+
+def _meant_quotas(line: LimitLine, path: Path) -> Iterator[Finding]:
+    """Return a token bucket of a day, a week or a month that surely means a calendar window."""
+    limit = line.limit
+    calendar = _CALENDARS.get(limit.period_us)
+    if calendar is None or limit.count == 1 or "burst" in line.text:
+        return
+    rate, per, key = line.text.partition(" per ")
+    most = number(limit.burst + limit.count)
+    message = (
+        f"{rate} is a token bucket, which nothing resets: up to {most} requests pass in one "
+        f"{calendar}"
+    )
+    quota = f"{limit.count}/{calendar} in UTC{per}{key}"
+    hint = f"for a quota per calendar {calendar}, write {quota}; or keep it and write its burst"
+    yield Finding(path, message, hint)
+
+
+_DAY_US: Final = 86_400_000_000
+_CALENDARS: Final = {
+    _DAY_US: "day",
+    7 * _DAY_US: "week",
+    **dict.fromkeys((28 * _DAY_US, 30 * _DAY_US, 31 * _DAY_US), "month"),
+}
+"""What periods of this many microseconds surely mean."""
 
 
 def _tighter(line: LimitLine, lines: Sequence[LimitLine]) -> LimitLine | None:

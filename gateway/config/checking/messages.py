@@ -281,6 +281,7 @@ _SECTION_HINTS: Final = {
     "respond": "for example respond: {status: 200, body: ok}",
     "error_pages": 'for example error_pages: {404: "${file:404.html}", 5xx: {text: Sorry}}',
     "log": "for example log: {format: text, output: stderr}",
+    "ready": "for example ready: {needs_store: true}",
     "health": "for example health: /healthz, or health: {path: /healthz, every: 5s}",
     "eject": "for example eject: {failures: 5}, or eject: off",
     "breaker": "for example breaker: 50%, or breaker: {failures: 50%, open: 10s}",
@@ -404,7 +405,7 @@ def _bare(annotation: Any) -> Any:
 
 _SECTIONS: Final[dict[str, type[BaseModel]]] = {
     f"under {name}": section
-    for name in ("store", "server", "log", "admin")
+    for name in ("store", "server", "log", "admin", "ready")
     if (section := _model_at((name,))) is not None
 }
 _LISTENERS: Final[dict[str, type[BaseModel]]] = {

@@ -210,6 +210,8 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         yield "There is no admin listener, so no health checks and no metrics."
     else:
         yield f"Health and metrics are on {_listener(str(config.admin.listen))}."
+    if config.ready.needs_store:
+        yield "It is not ready while a store is unavailable that any policy or listener needs."
     if config.listen:
         yield from _explain_clients(config)
     server = config.server

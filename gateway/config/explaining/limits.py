@@ -37,7 +37,10 @@ def _bucket(limit: Limit) -> str:
     pace = _pace(limit.count, limit.period_us)
     if limit.burst == 1:
         return f"{pace}, without bursts"
-    return f"a burst of {number(limit.burst)}, then {pace}"
+    # A burst when the window begins, and what is refilled within it.
+    most = number(limit.burst + limit.count)
+    period = _period(limit.period_us)
+    return f"a burst of {number(limit.burst)}, then {pace}; at most {most} in any {period}"
 
 
 def _log(limit: Limit) -> str:
@@ -46,7 +49,11 @@ def _log(limit: Limit) -> str:
 
 def _counter(limit: Limit) -> str:
     period = _period(limit.period_us)
-    return f"about {number(limit.count)} in any {period}, estimated from two counters"
+    # If all requests of one window come at its end, and those of the next one as they are admitted.
+    most = number(2 * limit.count)
+    return (
+        f"about {number(limit.count)} in any {period}, estimated from two counters; at most {most}"
+    )
 
 
 def _window(limit: Limit) -> str:
@@ -54,9 +61,11 @@ def _window(limit: Limit) -> str:
         return f"{number(limit.count)} in total, never refilled"
     if limit.calendar:
         zone = limit.zone.replace("_", " ")
-        return f"at most {number(limit.count)} in each calendar {limit.calendar} of {zone}"
+        most = f"at most {number(limit.count)} in each calendar {limit.calendar} of {zone}"
+        return f"{most}; at most {number(2 * limit.count)} around its end"
     period = _period(limit.period_us)
-    return f"at most {number(limit.count)} in each {period} of the clock (UTC)"
+    most = f"at most {number(limit.count)} in each {period} of the clock (UTC)"
+    return f"{most}; at most {number(2 * limit.count)} in any {period}"
 
 
 def _paced(limit: Limit) -> str:

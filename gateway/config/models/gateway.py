@@ -50,6 +50,7 @@ from gateway.config.models.service import (
     AdminConfig,
     LogConfig,
     MigrateConfig,
+    ReadyConfig,
     ServerConfig,
     StoreConfig,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "QueueConfig",
     "RatioConfig",
     "RatioRule",
+    "ReadyConfig",
     "RedirectConfig",
     "RespondConfig",
     "RetryConfig",
@@ -185,6 +187,9 @@ class GatewayConfig(Model):
     admin: Annotated[AdminConfig | None, Off] = Field(
         untouched(AdminConfig),
         description="The listener for health, readiness and metrics; off for none.",
+    )
+    ready: ReadyConfig = Field(
+        untouched(ReadyConfig), description="When /readyz says that the gateway should get traffic."
     )
     log: LogConfig = Field(untouched(LogConfig), description="The log of requests and events.")
 

@@ -21,6 +21,7 @@ from gateway.config.values.store_url import is_same_store, parse_store_url, stor
 from gateway.config.values.types import (
     Delay,
     Duration,
+    HostPattern,
     ListOf,
     Off,
     Positive,
@@ -212,11 +213,27 @@ class AdminConfig(Model):
     """The listener for health, readiness and metrics."""
 
     listen: ListenAddress = Field(Address("127.0.0.1", 9901), description="host:port.")
+    hosts: Annotated[tuple[HostPattern, ...], ListOf] = Field(
+        (),
+        description="Further names that requests may have in Host, such as sluice, or *.svc for "
+        "all names that end so.",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _from_address(cls, data: object) -> object:
         return {"listen": data} if isinstance(data, str | Address) else data
+
+
+class ReadyConfig(Model):
+    """When the gateway says that it should get traffic."""
+
+    needs_store: Switch = Field(
+        False,
+        description="Whether it is not ready while a store is unavailable that a policy with "
+        "on_store_error: closed or a Throttr listener needs; by default, only if every route and "
+        "every listener would refuse.",
+    )
 
 
 class LogConfig(Model):

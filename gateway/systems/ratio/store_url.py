@@ -46,6 +46,7 @@ class RatioUrls:
         has_turns=False,
         why_apart="its servers check one call of one limit at a time",
         knows_gateways=False,
+        can_peek=False,
     )
 
     def read(self, url: UrlParts) -> StoreUrl:

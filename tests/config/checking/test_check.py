@@ -66,7 +66,7 @@ _values = st.recursive(
 )
 _FIELDS: Final = [
     *("listen", "store", "domain", "trusted_proxies", "ipv6_prefix", "defaults"),
-    *("upstreams", "policies", "routes", "server", "admin", "log"),
+    *("upstreams", "policies", "routes", "server", "admin", "ready", "log"),
 ]
 
 

@@ -391,6 +391,8 @@ async def test_a_call_under_way_may_end_and_no_other_is_taken() -> None:
         await say.begun.wait()
         draining = asyncio.ensure_future(server.drain(60))
         await until(lambda: _is_refused(port))
+        # Until it has heard of the end, grpcio answers `CANCELLED` to what it sends.
+        await until(lambda: channel.get_state() is not grpc.ChannelConnectivity.READY)
         # One that knows nothing yet, and one that has heard of the end.
         async with _channel(port) as late:
             for client in (late, channel):

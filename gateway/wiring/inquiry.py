@@ -1,0 +1,211 @@
+"""What would become of one request: its route, its keys, and what is left of its limits.
+
+The request is read, routed and identified by the code that serves requests, but nothing is sent to
+an upstream, and stores are only asked to peek: nothing is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from aiohttp.streams import EMPTY_PAYLOAD
+
+import gateway
+from gateway.base.clock import US
+from gateway.base.errors import BadRequestError, StoreError
+from gateway.base.tasks import becomes
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.values.store_url import capabilities_of
+from gateway.limiter.plan import MissingKey, Rule
+from gateway.limits.decision import Decision
+from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.request import Request
+from gateway.proxy.routes import Route
+from gateway.proxy.server import Proxy
+from gateway.routing.path import canonical_path
+from gateway.routing.pattern import Pattern
+from gateway.routing.reasons import RoutedRequest, why_before, why_not
+from gateway.stores.base import Ask
+from gateway.stores.deadline import decide_within
+from gateway.wiring.running import ProcessParts, RunningConfig
+
+STORE_S: Final = 2.0
+"""How long to wait for a store that does not respond."""
+NOT_ROUTED: Final = frozenset({"no_route", "method"})
+"""The kinds of errors of a request that no route takes."""
+
+
+class Inquiry(NamedTuple):
+    """A request to explain.
+
+    Attributes:
+        head: its head, as a client would send it.
+        peer: the address that the connection comes from.
+        scheme: `http` or `https`.
+    """
+
+    head: bytes
+    peer: str
+    scheme: str
+
+
+class OtherRoute(NamedTuple):
+    """A route that the request does not take.
+
+    Attributes:
+        name: its name.
+        why: the end of a sentence: of one that begins with this route, if it does not match, and
+            otherwise of one that begins with the chosen route.
+        condition: which condition is not met, as in `Mismatch`; empty if this route matches too.
+    """
+
+    name: str
+    why: str
+    condition: str = ""
+
+
+class CountedLimit(NamedTuple):
+    """One limit that counts the request.
+
+    Attributes:
+        rule: the limit, with its policy.
+        key: the identity that the request is counted under.
+        decision: what the store said of the key; None if it was not asked or did not respond.
+    """
+
+    rule: Rule
+    key: str
+    decision: Decision | None
+
+
+class Findings(NamedTuple):
+    """What was found out about a request.
+
+    Attributes:
+        client: the address that it is counted for.
+        is_reported: whether a trusted proxy named this address.
+        route: the route that it takes; None if it has none.
+        refused: the status and the title of the response, if the request is refused before any
+            limit is asked; None if it is not.
+        redirect: where its listener redirects it; empty if it does not.
+        sent_target: the request target for the upstream; empty if the route has none.
+        others: the other routes, in the order of the file.
+        limits: the limits that count it, in order.
+        store_error: why the store could not be asked; empty if it was, or was not needed.
+    """
+
+    client: str
+    is_reported: bool
+    route: Route | None = None
+    refused: tuple[int, str] | None = None
+    redirect: str = ""
+    sent_target: str = ""
+    others: Sequence[OtherRoute] = ()
+    limits: Sequence[CountedLimit] = ()
+    store_error: str = ""
+
+
+async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
+    """Find out what would become of a request, without spending anything.
+
+    Args:
+        config: checked and complete.
+        inquiry: the request.
+
+    Raises:
+        StartError: the URL of the store cannot be used.
+    """
+    metrics = GatewayMetrics(gateway.__version__)
+    running = RunningConfig(config, ProcessParts(metrics, has_frontends=False))
+    running.compile()
+    try:
+        return await _follow(running, Proxy(running.settings(None), metrics), inquiry)
+    finally:
+        await running.aclose()
+
+
+async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Findings:
+    """Take the steps of `Driver.serve` up to the decision."""
+    config, gate = running.config, running.settings(None).gate
+    listeners = [one for one in config.listen if one.scheme == inquiry.scheme]
+    redirects = [one.redirect_to_https for one in listeners if one.redirect_to_https]
+    acceptor = proxy.acceptor(redirects[0] if redirects else 0)
+    connection = acceptor(inquiry.peer)
+    connection.scheme = inquiry.scheme
+    connection.peer_key, connection.is_trusted = proxy.recognise(inquiry.peer)
+    found = Findings(inquiry.peer, is_reported=False)
+    request: Request | None = None
+    try:
+        message = acceptor.settings.parser.parse(inquiry.head)
+        request = Request(connection, message, EMPTY_PAYLOAD)
+        if connection.https_port and (reply := gate.to_https(request)) is not None:
+            location = reply.fields.partition(b"\r\n")[0].removeprefix(b"Location: ")
+            return found._replace(redirect=location.decode("utf-8", "replace"))
+        route = gate.find_route(request)
+    except BadRequestError as error:
+        found = found._replace(refused=(error.status, error.title))
+        if request is not None and error.kind in NOT_ROUTED:
+            found = found._replace(others=_other_routes(config, None, request))
+        return found
+    found = found._replace(
+        client=request.client,
+        is_reported=request.report is not None,
+        route=route,
+        others=_other_routes(config, route.name, request),
+    )
+    if route.upstream is not None:
+        outgoing = route.outgoing
+        target = "" if outgoing is None else outgoing.target(request)
+        found = found._replace(sent_target=target or request.target)
+    if route.plan is None:
+        return found
+    if running.reader is not None:
+        await running.reader.start()
+    question = route.plan.ask(request)
+    if isinstance(question, MissingKey):
+        return found._replace(refused=(400, question.title))
+    if question is None:
+        return found
+    ask, rules = question
+    decisions, store_error = await _peek(running, ask)
+    counted = [
+        CountedLimit(rule, key, decisions[index] if decisions else None)
+        for index, (rule, key) in enumerate(zip(rules, ask.keys, strict=True))
+    ]
+    return found._replace(limits=counted, store_error=store_error)
+
+
+async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision], str]:
+    """Return what a store says of the keys of an ask; nothing, and perhaps why, if it cannot."""
+    config, store = running.config, running.store
+    can = capabilities_of(config.store.url)
+    if not (can.is_shared and can.can_peek):
+        return (), ""
+    await store.start()
+    await becomes(lambda: store.is_ready, STORE_S)
+    try:
+        looked = [ask._replace(cost=0, max_wait_us=0)]
+        verdicts = await decide_within(store, looked, max(config.store.deadline / US, STORE_S))
+    except StoreError as error:
+        return (), str(error)
+    return verdicts[0].decisions, ""
+
+
+def _other_routes(config: GatewayConfig, chosen: str | None, request: Request) -> list[OtherRoute]:
+    patterns = {
+        route.name: Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+        for route in config.routes
+    }
+    path = canonical_path(request.path) if request.path != "*" else "/"
+    routed = RoutedRequest(request.host, path, request.method, request.headers)
+    others: list[OtherRoute] = []
+    for name, pattern in patterns.items():
+        if name == chosen:
+            continue
+        mismatch = why_not(pattern, routed)
+        if mismatch is not None:
+            others.append(OtherRoute(name, mismatch.text, mismatch.condition))
+        elif chosen is not None:
+            others.append(OtherRoute(name, why_before(patterns[chosen], pattern)))
+    return others
