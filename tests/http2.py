@@ -69,8 +69,14 @@ def _length(size: int) -> bytes:
 
 
 def headers(stream: int, fields: Fields, *, ends: bool = True, whole: bool = True) -> bytes:
-    """Return a HEADERS frame."""
-    return frame(1, (1 if ends else 0) | (4 if whole else 0), stream, block(fields))
+    """Return a HEADERS frame, and those of CONTINUATION if one is not enough."""
+    encoded = block(fields)
+    parts = [encoded[at : at + FRAME_MAX] for at in range(0, len(encoded), FRAME_MAX)] or [b""]
+    is_one = len(parts) == 1
+    sent = frame(1, (1 if ends else 0) | (4 if whole and is_one else 0), stream, parts[0])
+    for number, part in enumerate(parts[1:], 2):
+        sent += frame(9, 4 if whole and number == len(parts) else 0, stream, part)
+    return sent
 
 
 def data(stream: int, body: bytes = b"", *, ends: bool = False) -> bytes:
@@ -327,6 +333,10 @@ class Http2Client:
                 self._changed.clear()
                 await self._changed.wait()
         assert not self.flaws, self.flaws
+
+    def count_over(self) -> int:
+        """Return how many streams are over."""
+        return sum(heard.is_over for heard in self.heard.values())
 
     async def answer(self, stream: int) -> Heard:
         """Return what came on a stream, once it is over."""

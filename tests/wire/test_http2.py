@@ -12,13 +12,25 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
+import h11
 import pytest
 import requests
 
-from tests.http2 import PREFACE, Http2Client, frame, head, headers, interleaved, noise
+from tests.http2 import (
+    PREFACE,
+    Http2Client,
+    data,
+    frame,
+    head,
+    headers,
+    interleaved,
+    noise,
+)
 from tests.processes import Gateway
 from tests.wire.http2_cases import CASES, ENHANCE_YOUR_CALM, FLOODS, FLOW_CONTROL_ERROR, Case
 from tests.wire.origin import CANARY, OracleOrigin
+from tests.wire.requests import CASES as HTTP_1_CASES
+from tests.wire.requests import Asked
 
 BYTE_BY_BYTE_MAX = 700
 HELLO = PREFACE + frame(4, 0, 0)
@@ -36,7 +48,6 @@ def gateway(origin: OracleOrigin, tmp_path_factory: pytest.TempPathFactory) -> I
     """One gateway for all cases; a traceback of any of them fails at the end."""
     gateway = Gateway.start(
         f"""
-server: {{ max_header_size: 8KiB }}
 upstreams:
   origin: {{ targets: {origin.url} }}
   nobody: {{ targets: http://127.0.0.1:9 }}
@@ -88,6 +99,7 @@ async def run(gateway: Gateway, case: Case, name: str, cut: str) -> None:
                 assert heard.ended, cut
             else:
                 assert heard.reset == case.reset, (cut, heard.reset)
+        await client.until(lambda: client.count_over() > len(case.seen))
         assert not client.goaways, cut
     await client.close()
 
@@ -235,3 +247,77 @@ async def test_noise(gateway: Gateway, origin: OracleOrigin, seed: int) -> None:
     await canary(beside, 1, "beside")
     await beside.close()
     await asyncio.to_thread(origin.take, waits_for_end=True)
+
+
+def as_frames(sent: bytes) -> bytes | None:
+    """The same request in frames; None if it cannot be said so, or is none."""
+    parser = h11.Connection(h11.SERVER)
+    parser.receive_data(sent)
+    body = b""
+    try:
+        request = parser.next_event()
+        if not isinstance(request, h11.Request) or request.http_version != b"1.1":
+            return None
+        while isinstance(event := parser.next_event(), h11.Data):
+            body += bytes(event.data)
+    except h11.RemoteProtocolError:
+        return None
+    if not isinstance(event, h11.EndOfMessage) or parser.trailing_data[0]:
+        return None
+    names = [name for name, _ in request.headers]
+    # h11 has joined lengths that are the same.
+    is_plain = names.count(b"host") == 1 and sent.lower().count(b"content-length") < 2
+    # Cookies are joined, and what exceeds a limit by far ends the connection.
+    is_plain = is_plain and names.count(b"cookie") < 2 and len(names) < 150 and len(sent) < 40_000
+    if ONE_HOP & {*names} or not is_plain or not request.target.startswith(b"/"):
+        return None
+    host = dict(request.headers)[b"host"]
+    fields: list[tuple[bytes, bytes]] = [
+        (b":method", request.method),
+        (b":scheme", b"http"),
+        (b":path", request.target),
+        (b":authority", host),
+        *((name, value) for name, value in request.headers if name != b"host"),
+    ]
+    return headers(1, fields, ends=not body) + (data(1, body, ends=True) if body else b"")
+
+
+ONE_HOP = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-connection",
+    b"transfer-encoding",
+    b"upgrade",
+    b"te",
+}
+EQUAL = {
+    name: (case, sent)
+    for name, case in HTTP_1_CASES.items()
+    if len(case.statuses) == 1
+    and case.statuses != (400,)
+    and not case.ends
+    and (sent := as_frames(case.sent)) is not None
+}
+"""Requests of HTTP/1.1 that can be sent over HTTP/2 as they are.
+
+What is no request (400) may be none of HTTP/2 either: `http2_cases` has these.
+"""
+
+
+@pytest.mark.parametrize("name", EQUAL)
+async def test_the_same_becomes_of_it(gateway: Gateway, origin: OracleOrigin, name: str) -> None:
+    """A request has the same status, and is the same to the origin, whichever protocol it uses."""
+    await asyncio.to_thread(origin.take, waits_for_end=True)
+    case, sent = EQUAL[name]
+    seen = tuple(
+        Asked(one.line, one.body, {k: v for k, v in one.fields.items() if k.lower() != "via"})
+        for one in case.seen
+    )
+    same = Case(sent, case.statuses[0], seen=seen)
+    await run(gateway, same, name, "whole")
+    await asyncio.to_thread(compare, origin, same, "whole")
+
+
+def test_enough_is_the_same() -> None:
+    """The cases above are not few by mistake."""
+    assert len(EQUAL) > 50

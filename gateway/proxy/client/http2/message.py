@@ -42,6 +42,15 @@ _ONE_HOP: Final = frozenset(
 )
 """What no message of HTTP/2 has (RFC 9113, section 8.2.2)."""
 
+_ONCE: Final = frozenset(
+    {
+        *(b"content-location", b"content-range", b"content-type", b"etag", b"max-forwards"),
+        *(b"server", b"user-agent"),
+    }
+)
+"""Fields that a request over HTTP/1.1 may not repeat either: aiohttp's parser refuses it. The
+framing does so with `content-length` and `host`."""
+
 _known_lines: dict[bytes, Field | None] = {}
 _KNOWN_MAX: Final = 4096
 _KNOWN_MAX_BYTES: Final = 128
@@ -88,6 +97,7 @@ def read_request(
         headers.add("cookie", cookie.decode("utf-8", "surrogateescape"))
     try:
         _check_size(raw, size, parser, max_head)
+        _check_repetition(raw)
         method, path = _first_line(pseudo, parser, schemes)
         host = _host(pseudo.get(b":authority", b""), hosts)
     except BadRequestError as error:
@@ -119,6 +129,12 @@ def _check_size(raw: Sequence[Field], size: int, parser: RequestParser, max_head
     longest = parser.max_header_size
     if size > longest and any(len(name) + len(value) > longest for name, value in raw):
         raise BadRequestError("A header field is too long", 431, kind="too_large")
+
+
+def _check_repetition(raw: Sequence[Field]) -> None:
+    names = [name for name, _ in raw]
+    if len({*names}) < len(names) and any(names.count(name) > 1 for name in _ONCE):
+        raise BadRequestError("The request is not valid HTTP")
 
 
 def _first_line(
