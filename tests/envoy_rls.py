@@ -89,7 +89,7 @@ class Service:
 
     async def ask(self, *descriptors: Asked, hits: int = 0, domain: str = "shop") -> Reply:
         """Ask, and return the answer, once all that was spent in vain before is given back."""
-        await until(lambda: not self._decider._returning)
+        await until(lambda: not self._decider._returns._running)
         asked = question(*descriptors, domain=domain, hits=hits)
         return self._replies.reply(await self._asking.ask(self._planner.plan(asked)))
 

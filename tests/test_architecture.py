@@ -115,9 +115,9 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
 
 INNER: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway.limiter": (
-        "admissions plan reports local.eventual_state local.generations local.unreported",
+        "admissions plan reports returns local.eventual_state local.generations local.unreported",
         "outcome waiting_room local.eventual local.leases",
-        "parts fallback local.leasing",
+        "parts fallback trial local.leasing",
         "backfill local.reporting",
         "local.local_decider",
         "decider",
@@ -147,6 +147,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.explaining": (
         "changes consistency limits notation render retry schema_listeners store tls upstreams",
+        "trials",
         "frontends meaning same_routes schema",
         "explain options",
         "differences",

@@ -170,13 +170,16 @@ def _others(found: Findings) -> Iterator[str]:
 
 def _of_limit(config: GatewayConfig, limit: CountedLimit) -> Iterator[str]:
     from gateway.config.explaining.limits import explain_limit
+    from gateway.config.models.policies import with_candidates
 
     rule = limit.rule
-    policy = config.policies[rule.policy.name]
+    policy = with_candidates(config.policies)[rule.policy.name]
     lines = dict(zip(_titles(rule.policy.name, len(policy.limits)), policy.limits, strict=True))
     line = lines[rule.title]
     yield f"  Policy {rule.policy.name}: {line.text}: {explain_limit(line)}."
     yield f"    Key: {limit.key}. Cost: 1."
+    if not limit.is_enforced:
+        yield "    Not enforced: it is only tried out."
     if limit.decision is not None:
         yield f"    {_state(limit)}"
 
@@ -229,7 +232,8 @@ def _verdict(found: Findings) -> str:
         goes = "answered by the gateway"
     else:
         goes = f"forwarded to {route.upstream.name} as {found.sent_target}"
-    over = [one for one in found.limits if one.decision is not None and not one.decision.remaining]
+    enforced = [one for one in found.limits if one.is_enforced]
+    over = [one for one in enforced if one.decision is not None and not one.decision.remaining]
     refusing = [
         one for one in over if not (one.rule.policy.queue_max and one.rule.limit.max_wait_us)
     ]
@@ -238,6 +242,6 @@ def _verdict(found: Findings) -> str:
         return f"Verdict: refused with {rule.policy.status} by policy {rule.policy.name}."
     if over:
         return f"Verdict: waits for its turn, then {goes}."
-    if found.limits and found.limits[0].decision is None:
+    if enforced and enforced[0].decision is None:
         return f"Verdict: if its limits admit it, {goes}."
     return f"Verdict: {goes}."

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from gateway.base.clock import US
 from gateway.base.errors import UpstreamError
-from gateway.limiter.plan import CompiledPolicy, KeyOf, Rule, is_keyed
+from gateway.limiter.plan import CompiledPolicy, KeyOf, Rule, is_keyed, is_tried
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import NS_PER_US, Limit
 
@@ -183,6 +183,12 @@ def failed(error: UpstreamError) -> Answer:
     return problem(error.status, error.title, kind="about:blank", fields=fields, **members)
 
 
+def limit_fields(rules: Sequence[Rule]) -> LimitFields | None:
+    """Return what makes the lines of a route; None if none of its limits is ever enforced."""
+    shown = [rule for rule in rules if rule.policy.enforced_parts]
+    return LimitFields(rules if len(shown) == len(rules) else shown) if shown else None
+
+
 class LimitFields:
     """Makes the `RateLimit-Policy`, `RateLimit` and `X-RateLimit-*` lines of one route.
 
@@ -211,7 +217,8 @@ class LimitFields:
         self._has_draft = policy.draft_headers
         self._has_legacy = policy.legacy_headers
         self._window = _window(rules[0])
-        self._is_keyed = is_keyed(rules)
+        # Which limits there are, or which numbers they have, may depend on the key.
+        self._is_keyed = is_keyed(rules) or is_tried(rules)
         is_plain = len(rules) == 1 and not self._is_keyed and not policy.throttlex_headers
         self._template = self._prepare(rules[0]) if is_plain else b""
         self._several = self._prepare_several(rules) if len(rules) > 1 else b""

@@ -20,6 +20,7 @@ from gateway.http.answer import (
     Answer,
     LimitFields,
     closed,
+    limit_fields,
     problem,
     refusal,
     throttlex_closed,
@@ -122,7 +123,7 @@ class _View:
 
 class _GuardedRoute(NamedTuple):
     plan: Plan
-    fields: LimitFields
+    fields: LimitFields | None
 
 
 async def _await_turn(turn: Coroutine[Any, Any, Outcome]) -> Outcome:
@@ -177,7 +178,7 @@ class Guard:
 
     def _route(self, name: str, names: Names) -> _GuardedRoute:
         plan = self._limiter.plan(" ".join(name.split()), names)
-        return _GuardedRoute(plan, LimitFields(plan.rules))
+        return _GuardedRoute(plan, limit_fields(plan.rules))
 
     async def admit(self, head: Head, hold: Hold = _await_turn) -> GuardVerdict:
         """Decide on a request; if it may wait, return when its turn has come.
@@ -219,7 +220,7 @@ class Guard:
         if outcome.closed_by is not None:
             return GuardVerdict([], _closed(outcome.closed_by, outcome.verdict))
         fields: Fields = []
-        if outcome.rules:
+        if outcome.rules and route.fields is not None:
             fields = split_fields(route.fields.lines(outcome.rules, outcome.verdict))
         if outcome.verdict.allowed:
             return GuardVerdict(fields, None, asker.holding(outcome))

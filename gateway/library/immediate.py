@@ -9,7 +9,7 @@ from __future__ import annotations
 from gateway.library.decision import Decision
 from gateway.library.questions import EVERYBODY, Names, Questions, check_cost
 from gateway.limiter.outcome import Outcome
-from gateway.limiter.plan import Rule
+from gateway.limiter.plan import Rule, is_tried
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import Verdict
 from gateway.routing.keys import identity
@@ -52,10 +52,12 @@ class ImmediateLimit:
 
 
 def immediate_limits(questions: Questions, store: MemoryStore) -> dict[Names, ImmediateLimit]:
-    """Return the policies that this can decide on: those with one limit."""
+    """Return the policies that this can decide on: those with one limit that is enforced."""
     rules = {names: questions.question(names).rules for names in questions.names}
     return {
-        names: ImmediateLimit(found[0], store) for names, found in rules.items() if len(found) == 1
+        names: ImmediateLimit(found[0], store)
+        for names, found in rules.items()
+        if len(found) == 1 and not is_tried(found)
     }
 
 

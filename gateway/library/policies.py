@@ -24,6 +24,8 @@ class PolicyOptions(TypedDict, total=False):
     consistency: ConsistencyName
     leased: Mapping[str, int | str]
     eventual: Mapping[str, str]
+    mode: str
+    candidate: str | Sequence[str] | Mapping[str, str | Sequence[str]]
     if_missing: IfMissing
     headers: HeaderStyle
     throttlex: Mapping[str, int | float | str | Sequence[str]]

@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.config.checking.messages import did_you_mean
 from gateway.config.models.gateway import PolicyConfig
+from gateway.config.models.policies import with_candidates
 from gateway.limiter.plan import CompiledPolicy, KeyedRules, Plan, Rule, is_keyed
 from gateway.limits import ALGORITHMS
 from gateway.limits.key_overrides import KeyOverrides
@@ -82,17 +83,18 @@ class Questions:
         metrics: GatewayMetrics,
         overrides: KeyOverrides | None = None,
     ) -> None:
-        self._configs = dict(policies)
+        self._named = dict(policies)
+        self._configs = with_candidates(policies)
         self._policies: dict[str, CompiledPolicy] = {
             name: compile_policy(name, config, metrics.policy(name), overrides)
-            for name, config in policies.items()
+            for name, config in self._configs.items()
         }
         self._known: dict[Names, LimitQuestion] = {}
 
     @property
     def names(self) -> list[Names]:
         """Yield every policy by itself, and under None if there is only one."""
-        return [*self._configs, *([None] if len(self._configs) == 1 else [])]
+        return [*self._named, *([None] if len(self._named) == 1 else [])]
 
     def question(self, names: Names) -> LimitQuestion:
         """Return the compiled form of these policies.
@@ -113,7 +115,7 @@ class Questions:
         return compile_plan(RouteKeys(route), self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:
-        known = list(self._configs)
+        known = list(self._named)
         if names is None:
             if len(known) > 1:
                 raise ValueError(f"name the policy, one of {', '.join(known)}")
@@ -122,7 +124,7 @@ class Questions:
         if not chosen:
             raise ValueError("no policy is named")
         for position, name in enumerate(chosen):
-            if name not in self._configs:
+            if name not in self._named:
                 hint = did_you_mean(name, known, f"known policies: {', '.join(known)}")
                 raise ValueError(f"there is no policy {name!r}: {hint}")
             if name in chosen[:position]:

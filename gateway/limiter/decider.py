@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
@@ -23,7 +22,9 @@ from gateway.limiter.fallback import Fallback
 from gateway.limiter.local.local_decider import LocalDecider
 from gateway.limiter.outcome import Outcome, Pending, refused_key, refusing_rule, slowest_rule
 from gateway.limiter.parts import split
-from gateway.limiter.plan import Rule
+from gateway.limiter.plan import Rule, is_tried
+from gateway.limiter.returns import Returns
+from gateway.limiter.trial import Trials
 from gateway.limiter.waiting_room import WaitingRoom
 from gateway.limits.consistency_mode import Terms
 from gateway.limits.decision import DEBIT, Verdict
@@ -57,8 +58,6 @@ BATCH: Final = 32
 """Asks in one call to the store. While the store works on some, this process reads other answers
 and prepares new asks; with one large batch the two would wait for each other in turn.
 """
-RETURNED_AT_ONCE: Final = 32
-"""Asks that are given back concurrently; the others wait, so that they do not fill a connection."""
 START_S: Final = 1.0
 """How long a store may take to connect before its absence is logged."""
 
@@ -81,6 +80,7 @@ class Decider:
         clock: this process's time.
         calendar_clock: the time of day, for calendar windows.
         seat: as in `WaitingRoom`.
+        has_trials: whether any policy is not enforced for all of its keys.
 
     Attributes:
         waiting: the requests that wait for their turn.
@@ -100,6 +100,7 @@ class Decider:
         terms: Iterable[Terms] = (),
         calendar_clock: Clock = wall_us,
         seat: Seat | None = None,
+        has_trials: bool = False,
     ) -> None:
         self._store = store
         self._immediate = store if isinstance(store, ImmediateStore) else None
@@ -122,9 +123,8 @@ class Decider:
         self._remembers = not isinstance(store, NoBackfillStore)
         self._fallback = Fallback(clock, calendar_clock, remembers=self._remembers)
         self._pending: list[Pending] = []
-        self._returns: deque[tuple[Ask, Verdict]] = deque()
-        self._returning = 0
         self._tasks = Tasks()
+        self._returns = Returns(store, self._deadline, metrics, self._tasks)
         self._watching = Tasks()
         self._backfill = Backfill(
             self._fallback, self._shards, self._within_deadline, self._watching
@@ -134,6 +134,7 @@ class Decider:
         self._calendar_clock = calendar_clock
         self._local: LocalDecider | None = None
         self._decide_locally(tuple(terms))
+        self._trials = Trials(self._decide) if has_trials else None
         self.waiting = WaitingRoom(max_waiting, seat)
         self.publish()
 
@@ -154,21 +155,29 @@ class Decider:
             terms,
             self._ask,
             self._send,
-            self._give_back_later,
+            self._returns.add,
             self._clock,
             self._calendar_clock,
             lambda: self._parts,
         )
 
     def reconfigure(
-        self, *, deadline_us: int, share: int | None, max_waiting: int, terms: Iterable[Terms]
+        self,
+        *,
+        deadline_us: int,
+        share: int | None,
+        max_waiting: int,
+        terms: Iterable[Terms],
+        has_trials: bool,
     ) -> None:
         """Decide as another configuration says; arguments as in the constructor.
 
         Those that wait keep their turns.
         """
         self._deadline = deadline_us / US
+        self._returns.deadline_s = self._deadline
         self._share = share
+        self._trials = Trials(self._decide) if has_trials else None
         self.waiting.reconfigure(max_waiting)
         self._decide_locally(tuple(terms))
 
@@ -216,9 +225,7 @@ class Decider:
             await self._tasks.finish(1)
         finally:
             self._tasks.cancel()
-            if self._returns:
-                self._metrics.errors["give_back"] += len(self._returns)
-                self._returns.clear()
+            self._returns.drop()
 
     def decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
         """Decide on one request: immediately if the store is in this process.
@@ -227,6 +234,11 @@ class Decider:
             ask: what to decide.
             rules: the rule behind each limit of the ask.
         """
+        if self._trials is not None and is_tried(rules):
+            return self._trials.decide(ask, rules)
+        return self._decide(ask, rules)
+
+    def _decide(self, ask: Ask, rules: Sequence[Rule]) -> Outcome | Pending:
         if ask.max_wait_us == DEBIT and not self._counts_debits:
             ask = ask._replace(max_wait_us=0)
         if self._immediate is not None:
@@ -406,31 +418,7 @@ class Decider:
         elif self._immediate is not None:
             self._immediate.give_back_now(outcome.ask, outcome.verdict)
         else:
-            self._give_back_later(outcome.ask, outcome.verdict)
-
-    def _give_back_later(self, ask: Ask, verdict: Verdict) -> None:
-        self._returns.append((ask, verdict))
-        if self._returning < RETURNED_AT_ONCE:
-            self._returning += 1
-            self._tasks.start(self._give_back_all())
-
-    async def _give_back_all(self) -> None:
-        try:
-            while self._returns:
-                await self._give_back(*self._returns.popleft())
-        finally:
-            self._returning -= 1
-
-    async def _give_back(self, ask: Ask, verdict: Verdict) -> None:
-        try:
-            async with asyncio.timeout(self._deadline):
-                await self._store.give_back(ask, verdict)
-        except (StoreError, TimeoutError):
-            # The turn stays taken: too little may pass then, never too much.
-            self._metrics.errors["give_back"] += 1
-        except asyncio.CancelledError:
-            self._metrics.errors["give_back"] += 1
-            raise
+            self._returns.add(outcome.ask, outcome.verdict)
 
     async def renew(self, outcome: Outcome) -> bool:
         """Keep what an allowed outcome holds for another lease; see `Store.renew`.

@@ -21,6 +21,8 @@ class Outcome(NamedTuple):
         alone: whether this gateway decided alone because the store could not be asked.
         ask: the ask, for giving it back.
         near: the positions of the decisions that were made in this gateway.
+        trials: what policies that are not enforced would have done, as `POLICY=DECISION`; it grows
+            as their decisions arrive.
     """
 
     verdict: Verdict
@@ -29,6 +31,7 @@ class Outcome(NamedTuple):
     alone: bool
     ask: Ask
     near: tuple[int, ...] = ()
+    trials: Sequence[str] = ()
 
 
 class Pending:
@@ -40,9 +43,20 @@ class Pending:
         is_abandoned: no request waits any more; what was taken is given back.
         undo: called with the outcome if the awaiting task is cancelled in the same turn of the
             loop in which it arrives.
+        trials: as in `Outcome`; None if every policy is enforced.
     """
 
-    __slots__ = ("_awaited", "_done", "_outcome", "ask", "is_abandoned", "rules", "shard", "undo")
+    __slots__ = (
+        "_awaited",
+        "_done",
+        "_outcome",
+        "ask",
+        "is_abandoned",
+        "rules",
+        "shard",
+        "trials",
+        "undo",
+    )
 
     def __init__(self, ask: Ask, rules: Sequence[Rule]) -> None:
         self.ask = ask
@@ -50,6 +64,7 @@ class Pending:
         self.shard: Hashable = None
         self.is_abandoned = False
         self.undo: Callable[[Outcome], None] | None = None
+        self.trials: Sequence[str] | None = None
         self._outcome: Outcome | None = None
         self._done: Callable[[Outcome], None] | None = None
         self._awaited: asyncio.Future[None] | None = None
@@ -73,6 +88,8 @@ class Pending:
 
     def resolve(self, outcome: Outcome) -> None:
         """Set the outcome."""
+        if self.trials is not None:
+            outcome = outcome._replace(trials=self.trials)
         self._outcome = outcome
         awaited = self._awaited
         if awaited is not None:

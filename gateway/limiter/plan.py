@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from gateway.limits import ALGORITHMS
-from gateway.limits.consistency_mode import Terms
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE, Terms
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.throttlex import Numbers, limit_of, scope_of
@@ -50,6 +50,8 @@ class CompiledPolicy:
         max_wait_us: how long a request in the queue may wait.
         throttlex_headers: whether responses carry the headers of ThrottleX.
         overrides: the numbers of keys that have their own; None if no key has.
+        enforced_parts: for how many keys it is enforced, in parts of `PARTS_PER_WHOLE`; for the
+            others it only decides and counts.
     """
 
     name: str
@@ -64,6 +66,7 @@ class CompiledPolicy:
     max_wait_us: int = 0
     throttlex_headers: bool = False
     overrides: KeyOverrides | None = None
+    enforced_parts: int = PARTS_PER_WHOLE
 
 
 class Rule(NamedTuple):
@@ -158,7 +161,8 @@ class Plan:
                 # It is not known which of these cookies counts: none of them may bypass the limit.
                 keys += key
                 counts.append(len(key))
-            elif key is SKIP:
+            elif key is SKIP or rule.policy.enforced_parts < PARTS_PER_WHOLE:
+                # A policy that is tried out refuses nothing.
                 counts.append(0)
             else:
                 return MissingKey(rule.policy, rule.word, key is AMBIGUOUS)
@@ -265,6 +269,11 @@ class KeyedRules:
 def is_keyed(rules: Sequence[Rule]) -> bool:
     """Return whether the numbers of any of these rules depend on the key."""
     return any(rule.policy.overrides is not None for rule in rules)
+
+
+def is_tried(rules: Sequence[Rule]) -> bool:
+    """Return whether any of these rules may not be enforced."""
+    return any(rule.policy.enforced_parts < PARTS_PER_WHOLE for rule in rules)
 
 
 def bounded(limit: Limit, max_wait_us: int, queue_max: int) -> Limit:

@@ -435,11 +435,13 @@ class Exchange:
             entry.route = entry.policy = ""
             entry.decision = "none"
             entry.wait_us = 0
+            entry.trials = ""
         else:
             entry.route = ruling.route.name
             entry.policy = ruling.policy
             entry.decision = ruling.decision
             entry.wait_us = ruling.wait_us
+            entry.trials = ",".join(ruling.trials) if ruling.trials else ""
         entry.upstream = self.upstream_name
         entry.upstream_us = self.upstream_us
         entry.status = self.status

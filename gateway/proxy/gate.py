@@ -248,6 +248,10 @@ class Gate:
         verdict = outcome.verdict
         rules = outcome.rules
         route = ruling.route
+        ruling.trials = outcome.trials
+        if not rules and not outcome.alone:
+            # Nothing is enforced.
+            return None
         if outcome.alone:
             if outcome.closed_by is not None:
                 return self._closed(ruling, outcome.closed_by, verdict)

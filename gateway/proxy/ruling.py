@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Ruling:
         is_waiting: whether it waits for its turn now.
         pending: the store's decision, while it is on its way.
         lease: the request's place among those in flight, if a limit counts them.
+        trials: as in `gateway.limiter.outcome.Outcome`.
     """
 
     __slots__ = (
@@ -34,6 +36,7 @@ class Ruling:
         "policy",
         "route",
         "sent_target",
+        "trials",
         "wait_us",
     )
 
@@ -47,6 +50,7 @@ class Ruling:
         self.is_waiting = False
         self.pending: Pending | None = None
         self.lease: HeldLease | None = None
+        self.trials: Sequence[str] = ()
 
     def release(self) -> None:
         """Release what the request held while it was in progress."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gateway.config.models.balancing import HashBy
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.policies import with_candidates
 from gateway.http.editing.template import HEADER
 from gateway.proxy.field_names import Hidden
 from gateway.routing.forwarding import is_origin_field
@@ -46,7 +47,7 @@ def hidden_fields(config: GatewayConfig) -> Hidden:
 
 def _deciding(config: GatewayConfig) -> Iterator[str]:
     """The names of fields that something is decided by."""
-    for policy in config.policies.values():
+    for policy in with_candidates(config.policies).values():
         for line in policy.limits:
             yield from headers_of(line.per)
     for upstream in config.upstreams.values():

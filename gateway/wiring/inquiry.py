@@ -18,6 +18,7 @@ from gateway.base.tasks import becomes
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.store_url import capabilities_of
 from gateway.limiter.plan import MissingKey, Rule
+from gateway.limiter.trial import Trials
 from gateway.limits.decision import Decision
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.connection import ClientConnection
@@ -74,11 +75,13 @@ class CountedLimit(NamedTuple):
         rule: the limit, with its policy.
         key: the identity that the request is counted under.
         decision: what the store said of the key; None if it was not asked or did not respond.
+        is_enforced: whether it acts, and is not only tried out.
     """
 
     rule: Rule
     key: str
     decision: Decision | None
+    is_enforced: bool = True
 
 
 class Findings(NamedTuple):
@@ -172,8 +175,10 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
         return found
     ask, rules = question
     decisions, store_error = await _peek(running, ask)
+    parts = Trials(running.decider.decide).split(ask, rules)
+    enforced = parts.enforced.rules if parts.enforced is not None else ()
     counted = [
-        CountedLimit(rule, key, decisions[index] if decisions else None)
+        CountedLimit(rule, key, decisions[index] if decisions else None, rule in enforced)
         for index, (rule, key) in enumerate(zip(rules, ask.keys, strict=True))
     ]
     return found._replace(limits=counted, store_error=store_error)

@@ -10,6 +10,7 @@ from gateway.board.board import Seat
 from gateway.config.checking.throttlex_checks import tables_url
 from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.policies import with_candidates
 from gateway.config.values.redaction import redact
 from gateway.config.values.store_url import capabilities_of
 from gateway.limiter.decider import Decider
@@ -148,7 +149,7 @@ def limits_by_policy(config: GatewayConfig) -> dict[str, list[Limit]]:
     at_masters = of_masters_only(config)
     return {
         name: limits_of(name, policy)
-        for name, policy in config.policies.items()
+        for name, policy in with_candidates(config.policies).items()
         if name not in at_masters
     }
 
@@ -214,6 +215,7 @@ class _DeciderSettings(TypedDict):
     share: int | None
     max_waiting: int
     terms: list[Terms]
+    has_trials: bool
 
 
 def _decider_settings(config: GatewayConfig) -> _DeciderSettings:
@@ -223,6 +225,10 @@ def _decider_settings(config: GatewayConfig) -> _DeciderSettings:
         "share": None if settings.share == "auto" else settings.share,
         "max_waiting": config.server.max_waiting,
         "terms": [policy.terms for policy in config.policies.values() if policy.terms],
+        "has_trials": any(
+            policy.mode != "enforce" or policy.candidate is not None
+            for policy in config.policies.values()
+        ),
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
+from gateway.config.models.policies import candidate_name, with_candidates
 from gateway.limiter.plan import (
     CompiledPolicy,
     CompileKey,
@@ -53,6 +54,7 @@ def compile_policy(
         max_wait_us=config.queue.max_wait if config.queue else 0,
         throttlex_headers=config.headers == "throttlex",
         overrides=overrides if is_keyed else None,
+        enforced_parts=config.enforced_parts,
     )
 
 
@@ -62,7 +64,7 @@ def compile_policies(
     """Return the run-time form of every policy by name; `overrides` as above."""
     return {
         name: compile_policy(name, policy, metrics.policy(name), overrides)
-        for name, policy in config.policies.items()
+        for name, policy in with_candidates(config.policies).items()
     }
 
 
@@ -97,12 +99,13 @@ def compile_plan(
 
     Args:
         key_of: makes the functions that compute the keys of its requests, such as `RouteKeys`.
-        names: the policies that apply, in order.
-        policies: every policy's configuration.
+        names: the policies that apply, in order. Their candidates are tried out beside them.
+        policies: every policy's configuration, and that of every candidate.
         compiled: every policy's run-time form, shared between routes.
     """
     rules: list[Rule] = []
-    for name in names:
+    candidates = [candidate_name(name) for name in names]
+    for name in (*names, *(one for one in candidates if one in policies)):
         config = policies[name]
         policy = compiled[name]
         # Without turns from a store, the wait does not show how many requests wait.

@@ -10,14 +10,16 @@ from gateway.config.models.changes import compile_rewrite
 from gateway.config.models.consistency import parts
 from gateway.config.models.direct_responses import RedirectConfig, parse_location
 from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
+from gateway.config.models.policies import with_candidates
 from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import capabilities_of
-from gateway.http.answer import Answer, LimitFields
+from gateway.http.answer import Answer, limit_fields
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan
 from gateway.limits import ALGORITHMS
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.changes import Outgoing, make_renderer
 from gateway.proxy.direct_responses import ErrorPages, redirect
@@ -42,15 +44,16 @@ def compile_routes(
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
+    configured = with_candidates(config.policies)
     is_reported = capabilities_of(config.store.url).is_gatekeeper
     for route in config.routes:
         plan = None
         if route.policies:
-            plan = compile_plan(RouteKeys(route.name), route.policies, config.policies, policies)
+            plan = compile_plan(RouteKeys(route.name), route.policies, configured, policies)
             if is_reported:
                 plan = ReportedPlan(plan.rules)
         pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
-        fields = LimitFields(plan.rules) if plan else None
+        fields = limit_fields(plan.rules) if plan else None
         pages = compile_pages(config, route)
         compiled = Route(
             route.name,
@@ -82,7 +85,8 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
     """
     templates = (*edits.set.values(), *edits.add.values())
     return not any(template.names for template in templates) and all(
-        rule.policy.terms is None
+        rule.policy.enforced_parts == PARTS_PER_WHOLE
+        and rule.policy.terms is None
         and not rule.policy.queue_max
         and rule.policy.overrides is None
         and rule.policy.body != "throttlex"

@@ -17,6 +17,7 @@ from gateway.base.errors import ConfigError
 from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.policies import with_candidates
 from gateway.config.models.upstreams import part_of
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.net.binding import SHARED, Sharing
@@ -231,7 +232,7 @@ class RunningConfig:
             decider=self.decider,
             store=self.store,
             policies=self.policies,
-            plan_of=plans_of(config.policies, self.policies),
+            plan_of=plans_of(with_candidates(config.policies), self.policies),
             metrics=around.metrics,
             tls=dict(zip(titles(config.listeners), certificates, strict=True)),
             is_leaving=around.is_leaving,
@@ -337,7 +338,7 @@ def shown_names(config: GatewayConfig) -> ShownNames:
     """Return what the counters of a configuration are about."""
     return ShownNames(
         routes={route.name for route in config.routes},
-        policies=config.policies,
+        policies=with_candidates(config.policies),
         upstreams=config.upstreams,
         stores={"main"} if config.store.migrate is None else {"main", "new"},
         frontends=titles(config.listeners),

@@ -37,4 +37,7 @@ def _first_need(config: GatewayConfig) -> str:
 
 def _admits(config: GatewayConfig, names: Iterable[str]) -> bool:
     """Return whether requests under all of these policies are served without the store."""
-    return not any(config.policies[name].on_store_error == "closed" for name in names)
+    policies = (config.policies[name] for name in names)
+    return not any(
+        policy.on_store_error == "closed" and policy.mode == "enforce" for policy in policies
+    )

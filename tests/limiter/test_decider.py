@@ -13,7 +13,6 @@ import pytest
 
 from gateway.base.errors import StoreReplyError, StoreTimeout, StoreUnavailable
 from gateway.limiter.decider import (
-    RETURNED_AT_ONCE,
     Decider,
     Outcome,
     Pending,
@@ -22,6 +21,7 @@ from gateway.limiter.decider import (
 )
 from gateway.limiter.fallback import CLOSED_RETRY_AFTER_US
 from gateway.limiter.plan import Rule
+from gateway.limiter.returns import RETURNED_AT_ONCE
 from gateway.limits.decision import Verdict
 from gateway.limits.rate import Limit
 from gateway.observe.metrics import StoreMetrics

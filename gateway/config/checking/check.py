@@ -239,6 +239,7 @@ class _Checker:
             findings += cross.address_conflicts(config)
             findings += cross.unfit_for_callers(config)
             findings += cross.unfit_for_requests(config)
+            findings += cross.tried_on_listeners(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
             findings += throttlex_checks.conflicts(config)

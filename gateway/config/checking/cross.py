@@ -104,12 +104,35 @@ def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
     """Return limits of routes that count by something only other protocols have."""
     for name in dict.fromkeys(name for route in config.routes for name in route.policies):
         policy = config.policies.get(name)
-        for index, line in enumerate(policy.limits if policy is not None else ()):
+        if policy is None:
+            continue
+        lines: list[tuple[Path, LimitLine]] = [
+            (("policies", name, "limits", index), line) for index, line in enumerate(policy.limits)
+        ]
+        if policy.candidate is not None:
+            lines += [
+                (("policies", name, "candidate", "limits", index), line)
+                for index, line in enumerate(policy.candidate.limits)
+            ]
+        for path, line in lines:
             for word in line.per:
                 if word in CALLER_KEYS:
                     message = f"HTTP requests have no {word}: {line.text}"
-                    hint = "for example per ip, or per header:X-API-Key"
-                    yield Finding(("policies", name, "limits", index), message, hint)
+                    yield Finding(path, message, "for example per ip, or per header:X-API-Key")
+
+
+def tried_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
+    """Return policies of listeners that are to be tried out: their clients get every decision."""
+    for listener in config.listeners:
+        for name in listener.policies:
+            policy = config.policies.get(name)
+            if policy is None:
+                continue
+            keys = {"mode": policy.mode != "enforce", "candidate": policy.candidate is not None}
+            for key in (key for key, is_set in keys.items() if is_set):
+                message = f"{key} is for policies of routes, and {listener.kind} uses this one"
+                hint = "use another policy for the listener"
+                yield Finding(("policies", name, key), message, hint)
 
 
 def unknown_movers(config: GatewayConfig) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.retry import explain_retry
 from gateway.config.explaining.store import explain_store
 from gateway.config.explaining.tls import explain_listener, explain_upstream_tls
+from gateway.config.explaining.trials import explain_trial
 from gateway.config.explaining.upstreams import (
     explain_choice,
     explain_parts,
@@ -169,6 +170,7 @@ def explain_policy(
             "  A request passes only if all of these limits allow it; otherwise none of "
             "them is spent."
         )
+    lines += [f"  {line}" for line in explain_trial(policy)]
     lines.append("  Requests over the limit are refused." if is_asked else f"  {_excess(policy)}")
     if policy.count_refused:
         lines.append(

@@ -24,7 +24,7 @@ MAX_INTERVAL_US: Final = 10_000_000
 """Longer intervals would collect more than can be reported without delaying requests."""
 
 
-def _read_part(value: object) -> str:
+def read_part(value: object) -> str:
     """A share such as `10%`, as text."""
     found = re.fullmatch(PART_PATTERN, value) if isinstance(value, str) else None
     if found is None or not 0 < float(found[1]) <= 100:
@@ -40,7 +40,7 @@ def _read_size(value: object) -> int | str:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_TOKENS:
         return value
     if isinstance(value, str) and "%" in value:
-        return _read_part(value)
+        return read_part(value)
     hint = "use a share of the burst such as 10%, or a whole number of tokens"
     raise problem(f"{describe(value)} is not valid here", hint)
 
@@ -50,15 +50,15 @@ def parts(share: str) -> int:
     return round(float(share.removesuffix("%")) * PARTS_PER_WHOLE / 100)
 
 
-_PART_SCHEMA: Final = {"type": "string", "pattern": PART_PATTERN, "examples": ["10%"]}
+PART_SCHEMA: Final = {"type": "string", "pattern": PART_PATTERN, "examples": ["10%"]}
 
-Part = Annotated[str, PlainValidator(_read_part), WithJsonSchema(_PART_SCHEMA)]
+Part = Annotated[str, PlainValidator(read_part), WithJsonSchema(PART_SCHEMA)]
 """A share of a whole, written `10%` or `0.5%`."""
 
 LeaseSize = Annotated[
     int | str,
     PlainValidator(_read_size),
-    WithJsonSchema({"anyOf": [_PART_SCHEMA, {"type": "integer", "minimum": 1}]}),
+    WithJsonSchema({"anyOf": [PART_SCHEMA, {"type": "integer", "minimum": 1}]}),
 ]
 
 

@@ -43,6 +43,7 @@ from gateway.config.models.policies import (
     OnLimit,
     PolicyConfig,
     QueueConfig,
+    candidate_name,
 )
 from gateway.config.models.retry import RetryConfig
 from gateway.config.models.routes import RouteConfig
@@ -237,9 +238,13 @@ class GatewayConfig(Model):
     def _fill_policies(
         cls, policies: dict[str, PolicyConfig], info: ValidationInfo
     ) -> dict[str, PolicyConfig]:
-        for name in policies:
+        for name, policy in policies.items():
             if not NAME.fullmatch(name):
                 raise problem(f"{name!r} is not a valid name", NAME_HINT, under=(name, KEY))
+            candidate = candidate_name(name)
+            if policy.candidate is not None and candidate in policies:
+                message = f"{candidate!r} is the name of the candidate of {name!r}"
+                raise problem(message, "use another name", under=(candidate, KEY))
         defaults: Defaults | None = info.data.get("defaults")
         store: StoreConfig | None = info.data.get("store")
         if defaults is None or store is None:

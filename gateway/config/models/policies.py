@@ -7,16 +7,21 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     Field,
+    PlainValidator,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from gateway.config.models.consistency import (
+    PART_SCHEMA,
     ConsistencyName,
     EventualConfig,
     LeasedConfig,
     check_consistency,
+    parts,
+    read_part,
     terms_of,
 )
 from gateway.config.models.throttlex import PLACEHOLDER, ThrottlexConfig
@@ -31,9 +36,10 @@ from gateway.config.values.types import (
     Off,
     Positive,
     Switch,
+    describe,
     problem,
 )
-from gateway.limits.consistency_mode import Terms
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE, Terms
 from gateway.limits.notation import LEASE_US
 
 AlgorithmName = Literal[
@@ -100,6 +106,67 @@ def has_queue(limits: tuple[LimitLine, ...]) -> bool:
     )
 
 
+def _from_limits(data: object) -> object:
+    """Read a line, or a list of them, as a mapping with `limits`."""
+    if isinstance(data, str | list | tuple):
+        return {"limits": data}
+    return _spell_out_throttlex(_spell_out_limit(data))
+
+
+def _read_mode(value: object) -> str:
+    if value in {"enforce", "shadow"}:
+        return str(value)
+    if isinstance(value, str) and "%" in value:
+        return read_part(value)
+    raise problem(
+        f"{describe(value)} is not valid here",
+        "use enforce, shadow, or the share of keys that the policy is enforced for, such as 5%",
+    )
+
+
+Mode = Annotated[
+    str,
+    PlainValidator(_read_mode),
+    WithJsonSchema({"anyOf": [{"enum": ["enforce", "shadow"]}, PART_SCHEMA]}),
+]
+"""Whether a policy is enforced: for all keys, for none, or for a share such as `5%`."""
+
+
+class CandidateConfig(Model):
+    """Other limits of a policy, which are tried beside those that are enforced."""
+
+    algorithm: AlgorithmName = Field(
+        "token_bucket", description="The algorithm, as in a policy; default: token_bucket."
+    )
+    limits: Annotated[tuple[Line, ...], Field(min_length=1, max_length=MAX_LIMITS), ListOf] = Field(
+        description="One limit or a list."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_limits(cls, data: object) -> object:
+        return _from_limits(data)
+
+    @field_validator("limits")
+    @classmethod
+    def _bind_limits(
+        cls, limits: tuple[LimitLine, ...], info: ValidationInfo
+    ) -> tuple[LimitLine, ...]:
+        algorithm: str = info.data.get("algorithm", "token_bucket")
+        for index, line in enumerate(limits):
+            check_line(line, index, algorithm, count_refused=False)
+        bound = bind(limits, algorithm, None, lease_us=LEASE_US, count_refused=False)
+        _check_in_flight(bound)
+        return bound
+
+
+def _check_in_flight(limits: tuple[LimitLine, ...]) -> None:
+    for line in limits:
+        if line.limit.algorithm == "concurrency":
+            message = f"requests in flight are held, not only counted: {line.text}"
+            raise problem(message, "try a rate, or enforce this limit")
+
+
 class PolicyConfig(Model):
     """Which requests count together, how many may pass, and what happens to the rest."""
 
@@ -153,6 +220,16 @@ class PolicyConfig(Model):
     eventual: EventualConfig = Field(
         untouched(EventualConfig), description="When to report, if the policy is eventual."
     )
+    mode: Mode = Field(
+        "enforce",
+        description="enforce; shadow to decide, count and log only, and never act; or the share of "
+        "keys that the policy is enforced for, such as 5%.",
+    )
+    candidate: CandidateConfig | None = Field(
+        None,
+        description="Other limits that are tried beside these, in shadow mode: a limit, a list, or "
+        "a mapping with algorithm and limits.",
+    )
     if_missing: IfMissing = Field(
         "ip",
         description="For requests without the header, cookie or query parameter of the key: ip "
@@ -169,9 +246,7 @@ class PolicyConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _from_limits(cls, data: object) -> object:
-        if isinstance(data, str | list | tuple):
-            return {"limits": data}
-        return _spell_out_throttlex(_spell_out_limit(data))
+        return _from_limits(data)
 
     @field_validator("limits")
     @classmethod
@@ -212,8 +287,21 @@ class PolicyConfig(Model):
         if self.queue and self.count_refused:
             message = "a policy that counts refused requests cannot have a queue"
             raise problem(message, "remove one of them", under=("queue", KEY))
+        if self.mode != "enforce" and any(in_flight):
+            message = "requests in flight are held, not only counted: such a policy is enforced"
+            raise problem(message, "remove the mode, or try a rate", under=("mode",))
+        if self.candidate is not None and self.throttlex is not None:
+            message = "a policy of ThrottleX has no candidate"
+            raise problem(message, "try another policy with mode: shadow", under=("candidate", KEY))
         check_consistency(self.consistency, self.limits, self.leased, self.eventual, said)
         return self
+
+    @property
+    def enforced_parts(self) -> int:
+        """Return for how many keys it is enforced, in parts of `PARTS_PER_WHOLE`."""
+        if self.mode == "enforce":
+            return PARTS_PER_WHOLE
+        return 0 if self.mode == "shadow" else parts(self.mode)
 
     @property
     def terms(self) -> Terms | None:
@@ -224,6 +312,31 @@ class PolicyConfig(Model):
     def algorithm_of_lines(self) -> str:
         """Return the algorithm of lines that name none; empty if all of them name one."""
         return "" if self.throttlex is not None else self.algorithm
+
+
+def candidate_name(name: str) -> str:
+    """Return the name of a policy's candidate in metrics, logs and stores."""
+    return f"{name}~candidate"
+
+
+def with_candidates(policies: Mapping[str, PolicyConfig]) -> dict[str, PolicyConfig]:
+    """Return policies, and the candidates of those that have one, which are only tried out."""
+    candidates = {
+        candidate_name(name): policy.model_copy(
+            update={
+                "limits": policy.candidate.limits,
+                "algorithm": policy.candidate.algorithm,
+                "queue": None,
+                "consistency": "strict",
+                "count_refused": False,
+                "mode": "shadow",
+                "candidate": None,
+            }
+        )
+        for name, policy in policies.items()
+        if policy.candidate is not None
+    }
+    return {**policies, **candidates}
 
 
 def answers_of_throttlex(

@@ -46,6 +46,7 @@ class AccessEntry:
         duration_us: from the request's head to the last byte of the response.
         error: the kind of error; empty if there was none.
         bytes_received: bytes that the client sent through a WebSocket; -1 for other requests.
+        trials: what policies that are not enforced would have done, such as `pay=refuse,all=pass`.
     """
 
     client: str = ""
@@ -63,6 +64,7 @@ class AccessEntry:
     duration_us: int = 0
     error: str = ""
     bytes_received: int = -1
+    trials: str = ""
 
 
 _GAP: Final = "\0"
@@ -70,7 +72,7 @@ _GAP: Final = "\0"
 
 _TEXTS: Final = (
     *("client", "method", "host", "path", "route"),
-    *("policy", "decision", "upstream", "error"),
+    *("policy", "decision", "upstream", "error", "trials"),
 )
 
 
@@ -131,12 +133,13 @@ def _json_line(
     wait_us, upstream_us, bytes_received = entry.wait_us, entry.upstream_us, entry.bytes_received
     upstream_time = f',"upstream_ms":{milliseconds(upstream_us)}' if upstream_us >= 0 else ""
     received = f',"bytes_received":{bytes_received}' if bytes_received >= 0 else ""
+    shadow = f',"shadow":{quoted(entry.trials)}' if entry.trials else ""
     line = (
         f'{{"time":"{time}","client":{quoted(entry.client)},"method":{quoted(entry.method)},'
         f'"host":{quoted(entry.host)},"path":{quoted(entry.path)}'
         f"{_circumstances(entry.route, entry.policy, entry.decision, entry.upstream, entry.error)}"
         f',"wait_ms":{milliseconds(wait_us) if wait_us else "0.000"}{upstream_time},'
-        f'"status":{entry.status},"bytes":{entry.body_bytes}{received}'
+        f'"status":{entry.status},"bytes":{entry.body_bytes}{received}{shadow}'
         f',"duration_ms":{duration}}}\n'
     )
     if "\\ud" in line and quoted is quote:
@@ -148,7 +151,7 @@ def _json_line(
 def _text_line(time: str, duration: str, entry: AccessEntry) -> str:
     if not is_word(
         f"{entry.client}{entry.method}{entry.host}{entry.path}{entry.route}{entry.policy}"
-        f"{entry.decision}{entry.upstream}{entry.error}"
+        f"{entry.decision}{entry.upstream}{entry.error}{entry.trials}"
     ):
         texts = {name: getattr(entry, name) for name in _TEXTS}
         words: dict[str, Any] = {name: word(text) for name, text in texts.items() if text}
@@ -162,6 +165,8 @@ def _text_line(time: str, duration: str, entry: AccessEntry) -> str:
         line += f" route={entry.route}"
     if entry.policy:
         line += f" policy={entry.policy}"
+    if entry.trials:
+        line += f" shadow={entry.trials}"
     if entry.wait_us:
         line += f" wait={milliseconds(entry.wait_us)}ms"
     if entry.upstream:

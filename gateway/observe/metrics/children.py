@@ -108,12 +108,18 @@ def decisions(policy: PolicyMetrics) -> tuple[tuple[str, int], ...]:
     most = ("pass", policy.passed), ("refuse", policy.refused)
     if not has_decided(policy):
         return most
+    shadow = (
+        ("shadow_pass", policy.shadow_passed),
+        ("shadow_delay", policy.shadow_delayed),
+        ("shadow_refuse", policy.shadow_refused),
+    )
     return (
         *most,
         ("delay", policy.delayed),
         ("skip", policy.skipped),
         ("store_error_pass", policy.store_error_passed),
         ("store_error_refuse", policy.store_error_refused),
+        *(shadow if any(count for _, count in shadow) else ()),
     )
 
 
@@ -122,6 +128,7 @@ def has_decided(policy: PolicyMetrics) -> bool:
     counts = (
         *(policy.passed, policy.refused, policy.delayed, policy.skipped),
         *(policy.store_error_passed, policy.store_error_refused, policy.waiting),
+        *(policy.shadow_passed, policy.shadow_delayed, policy.shadow_refused),
     )
     return any(counts)
 

@@ -96,7 +96,7 @@ class RouteMetrics:
 
 
 class PolicyMetrics:
-    """Decisions of one policy; every request counts in exactly one of the first six.
+    """Decisions of one policy; every request counts in exactly one of the first nine.
 
     Attributes:
         passed: admitted immediately.
@@ -106,6 +106,8 @@ class PolicyMetrics:
             missing.
         store_error_passed: the store was unavailable and the request was admitted.
         store_error_refused: the store was unavailable and the request was refused.
+        shadow_passed, shadow_delayed, shadow_refused: what the policy would have done, where it is
+            not enforced.
         wait_us: the total wait of delayed requests, in microseconds.
         waiting: how many requests currently wait for their turn.
     """
@@ -117,6 +119,9 @@ class PolicyMetrics:
         self.skipped = 0
         self.store_error_passed = 0
         self.store_error_refused = 0
+        self.shadow_passed = 0
+        self.shadow_delayed = 0
+        self.shadow_refused = 0
         self.wait_us = 0
         self.waiting = 0
 

@@ -176,6 +176,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
                     Field("skipped", COUNT),
                     Field("store_error_passed", COUNT),
                     Field("store_error_refused", COUNT),
+                    *(Field(f"shadow_{name}", COUNT) for name in ("passed", "delayed", "refused")),
                 ),
                 decisions,
             ),

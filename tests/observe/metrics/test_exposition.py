@@ -338,14 +338,15 @@ def _section(heading: str) -> set[str]:
 
 
 def test_every_reason_of_a_store_error_is_documented() -> None:
-    """Reasons of errors, of answers of Redis, and those that the decider counts itself."""
+    """Reasons of errors, of answers of Redis, and those that the limiter counts itself."""
     classes = (StoreError, StoreTimeout, StoreUnavailable, StoreReplyError)
     reasons = {kind.reason for kind in classes}
     for arguments, _ in _calls(*(kind.__name__ for kind in classes)):
         reasons |= {reason for reason in arguments[1:] if isinstance(reason, str)}
     reasons |= {word.lower() for word in redis_pipe._UNAVAILABLE}
-    decider = (DOCUMENT.parent.parent / "gateway" / "limiter" / "decider.py").read_text()
-    reasons |= set(re.findall(r"errors\[\"(\w+)\"\]", decider))
+    for name in ("decider", "returns"):
+        text = (DOCUMENT.parent.parent / "gateway" / "limiter" / f"{name}.py").read_text()
+        reasons |= set(re.findall(r"errors\[\"(\w+)\"\]", text))
 
     assert _section("Reasons of store errors") == reasons
 

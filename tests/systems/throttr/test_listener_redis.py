@@ -348,7 +348,7 @@ async def test_a_gateway_whose_records_are_away_wants_no_traffic(tmp_path: Path)
     try:
         readiness = gateway.readiness
         assert not readiness.is_ready
-        assert readiness.reasons == ("store main is unavailable and a Throttr listener needs it",)
+        assert readiness.reasons == ("store main is unavailable and every listener needs it",)
         redis.start()
         await until(lambda: gateway.readiness.is_ready)
     finally:
