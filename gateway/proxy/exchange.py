@@ -22,16 +22,7 @@ from gateway.base.errors import (
 from gateway.proxy.attempts import Attempts
 from gateway.proxy.direct_responses import intercepted
 from gateway.proxy.request_head import request_head
-from gateway.proxy.step import (
-    CONNECT,
-    HEAD,
-    RELAY,
-    TUNNEL,
-    UPLOAD,
-    WHOLE,
-    Pause,
-    Step,
-)
+from gateway.proxy.step import CONNECT, HEAD, RELAY, TUNNEL, UPLOAD, WHOLE, Pause, Step
 from gateway.proxy.upload import Upload, take_body
 from gateway.proxy.upstream.answer_head import without_length
 from gateway.proxy.upstream.balancing import NO_TICKET
