@@ -438,8 +438,9 @@ class Http2Connection(asyncio.Protocol):
         elif receiver.end == NO_ERROR:
             self._is_ending = self._is_told = True
         elif receiver.has_pong and self._phase == _LAST_CALL and not self._is_ending:
-            # It knows that the connection is about to end.
+            # It knows that the connection is about to end; what it is told now is sent first.
             self._refuse_more()
+            return
         if self._is_ending and not self.streams:
             self._end(NO_ERROR)
         else:
