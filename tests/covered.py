@@ -60,6 +60,10 @@ COVERED: Final[Mapping[str, str]] = {
     "proxy/client/test_listener.py": "wiring.listeners",
     "proxy/test_forward.py": "proxy.*",
     "proxy/test_head.py": "routing.fields routing.forwarding",
+    "proxy/test_http2.py": (
+        "proxy.client.http2.connection proxy.client.http2.receiver proxy.client.http2.stream"
+        " proxy.client.protocol_choice"
+    ),
     "proxy/test_in_flight.py": "limiter.lease_keeper",
     "proxy/test_tls.py": "net.tls.handshake",
     "proxy/test_unread_answers.py": "net.unsent",

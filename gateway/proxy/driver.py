@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,9 +45,8 @@ from gateway.proxy.tunnel import Tunnel
 from gateway.proxy.websocket import SWITCHED, asks_for_websocket
 
 if TYPE_CHECKING:
-    from aiohttp.streams import StreamReader
-
-    from gateway.proxy.client.connection import ClientConnection
+    from gateway.base.errors import BadRequestError
+    from gateway.proxy.client.handler import RequestBody, ServedConnection
     from gateway.proxy.client.request_message import RequestMessage
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Driver:
         return len(self._tasks)
 
     def serve(
-        self, connection: ClientConnection, message: RequestMessage, payload: StreamReader
+        self, connection: ServedConnection, message: RequestMessage, payload: RequestBody
     ) -> Exchange:
         """Start serving a request; `connection.finished` is called at its end.
 
@@ -142,6 +142,19 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - judged in one place
             self.fail(exchange, error)
         return exchange
+
+    def refuse(
+        self,
+        connection: ServedConnection,
+        message: RequestMessage,
+        payload: RequestBody,
+        error: BadRequestError,
+    ) -> None:
+        """Answer a request with an error; arguments as in `serve`."""
+        request = Request(connection, message, payload)
+        with suppress(ClientError):
+            request.read_target()
+        self.fail(Exchange(request, self), error)
 
     async def finish(self, seconds: float) -> None:
         """Wait for all tasks, at most for `seconds`; cancel the rest."""

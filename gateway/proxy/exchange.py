@@ -22,16 +22,7 @@ from gateway.base.errors import (
 from gateway.proxy.attempts import Attempts
 from gateway.proxy.direct_responses import intercepted
 from gateway.proxy.request_head import request_head
-from gateway.proxy.step import (
-    CONNECT,
-    HEAD,
-    RELAY,
-    TUNNEL,
-    UPLOAD,
-    WHOLE,
-    Pause,
-    Step,
-)
+from gateway.proxy.step import CONNECT, HEAD, RELAY, TUNNEL, UPLOAD, WHOLE, Pause, Step
 from gateway.proxy.upload import Upload, take_body
 from gateway.proxy.upstream.answer_head import without_length
 from gateway.proxy.upstream.balancing import NO_TICKET
@@ -83,6 +74,7 @@ class Exchange:
         upload: the body while it is streamed; None if all of it has arrived.
         pump: the task that streams it.
         task: the task that works on the exchange, if any.
+        trailers: header lines after the body of the response, for a client of HTTP/2.
     """
 
     __slots__ = (
@@ -105,6 +97,7 @@ class Exchange:
         "sent",
         "status",
         "task",
+        "trailers",
         "upload",
         "upstream_name",
         "upstream_us",
@@ -127,6 +120,7 @@ class Exchange:
         self.upload: Upload | None = None
         self.pump: asyncio.Task[None] | None = None
         self.task: asyncio.Task[None] | None = None
+        self.trailers = b""
         self._body: bytes | None = None
         self._framing = b""
         self._may_switch = False

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 VIA: Final = f"Via: 1.1 {PSEUDONYM}\r\n".encode("ascii")
 
 
+VIA_2: Final = f"Via: 2.0 {PSEUDONYM}\r\n".encode("ascii")
+"""The version is that of the message that was received."""
+
+
 def request_head(request: Request, ruling: Ruling, authority: str, framing: bytes) -> bytes:
     """Return the head for the upstream.
 
@@ -37,7 +41,7 @@ def request_head(request: Request, ruling: Ruling, authority: str, framing: byte
             reserved=client.reserved,
             report=request.report,
         )
-        fields = request_fields(headers, origin, VIA)
+        fields = request_fields(headers, origin, VIA_2 if request.is_http_2 else VIA)
         client.sent_headers = headers
         client.sent_host = host
         client.sent_fields = fields

@@ -83,7 +83,9 @@ def whole_bytes(exchange: Exchange) -> bytes:
         framing = b"Content-Length: %d\r\n" % len(body)
     exchange.status = answer.status
     exchange.sent = len(body)
-    if answer.trailers and _takes_trailers(request):
+    if answer.trailers and request.is_http_2:
+        exchange.trailers = trailer_lines(answer.trailers)
+    elif answer.trailers and _takes_trailers(request):
         framing = _chunked(answer)
         body = chunk(body, is_chunked=bool(body)) + _last_chunk(answer)
     return _head(exchange, ruling, answer, framing, body)
@@ -113,7 +115,7 @@ async def relay(
     is_chunked = False
     has_trailers = False
     framing = b""
-    if answer.length is not None:
+    if answer.length is not None or request.is_http_2:
         pass
     elif request.is_http_1_0:
         exchange.keeps_alive = False
@@ -139,7 +141,9 @@ async def relay(
                 break
             exchange.sent += len(data)
             client.send(chunk(data, is_chunked=is_chunked))
-    if is_chunked:
+    if request.is_http_2:
+        exchange.trailers = trailer_lines(answer.trailers)
+    elif is_chunked:
         client.send(_last_chunk(answer) if has_trailers else b"0\r\n\r\n")
     await client.drained()
 

@@ -30,8 +30,7 @@ from gateway.proxy.client.admission import (
     Client,
     ClientBounds,
 )
-from gateway.proxy.client.connection import ClientConnection
-from gateway.proxy.client.handler import Configured, ConnectionSettings
+from gateway.proxy.client.handler import Configured, ConnectionSettings, ListenerRules
 from gateway.proxy.client.request_parser import RequestParser
 from gateway.proxy.client.timeouts import ClientTimeouts
 from gateway.proxy.direct_responses import ErrorPages, response_head
@@ -40,7 +39,7 @@ from gateway.proxy.gate import Gate
 from gateway.routing.spelling import Reserved
 
 if TYPE_CHECKING:
-    from gateway.proxy.client.handler import ServedRequest
+    from gateway.proxy.client.handler import OpenConnection, ServedConnection, ServedRequest
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +78,7 @@ class Proxy:
     Attributes:
         crowd: defers the work of many clients that leave at the same moment.
         serve: starts serving a request; see `Driver.serve`.
+        refuse: answers one with an error; see `Driver.refuse`.
     """
 
     def __init__(
@@ -86,12 +86,13 @@ class Proxy:
     ) -> None:
         self._gate = settings.gate
         self._metrics = metrics
-        self._clients: set[ClientConnection] = set()
+        self._clients: set[OpenConnection] = set()
         self._all_gone = asyncio.Event()
         self.crowd = Portions()
         self._driver = Driver(settings.gate, metrics, settings.access_log, settings.pages)
         # Saves a call per request.
         self.serve = self._driver.serve
+        self.refuse = self._driver.refuse
         self._admission = Admission(self._clients, settings.bounds, seat)
         self._refusals = {
             limit: Refusals(log, f"clients are refused: server.{limit} is reached")
@@ -112,28 +113,27 @@ class Proxy:
         parser = RequestParser(config.max_header_size, config.max_headers, config.methods)
         return ConnectionSettings(self, timeouts, parser, config.max_head_size, settings.reserved)
 
-    def acceptor(self, https_port: int = 0) -> Acceptor:
-        """Return what creates the connections of a listener.
+    def acceptor(self, rules: ListenerRules | None = None) -> Acceptor:
+        """Return what creates the connections of a listener."""
+        return Acceptor(_with_rules(self._of_connections, rules or ListenerRules()))
 
-        Args:
-            https_port: as in `ConnectionSettings`.
-        """
-        return Acceptor(self._of_connections._replace(https_port=https_port))
-
-    def reconfigure(self, settings: ProxySettings, listeners: Mapping[Configured, int]) -> None:
+    def reconfigure(
+        self, settings: ProxySettings, listeners: Mapping[Configured, ListenerRules]
+    ) -> None:
         """Serve as another configuration says, from the next request of each client on.
 
         Args:
             settings: of all clients.
-            listeners: what creates the connections of each listener, and its HTTPS port; those
-                that are missing keep theirs.
+            listeners: what creates the connections of each listener, and its rules; those that are
+                missing keep theirs.
         """
         self._gate = settings.gate
         self._driver.reconfigure(settings.gate, settings.access_log, settings.pages)
         self._of_connections = self._connection_settings(settings)
         for acceptor in {*listeners, *(client.acceptor for client in self._clients)}:
-            https_port = listeners.get(acceptor, acceptor.settings.https_port)
-            acceptor.settings = self._of_connections._replace(https_port=https_port)
+            before = acceptor.settings
+            kept = ListenerRules(before.https_port, before.http2, before.foreign_ports)
+            acceptor.settings = _with_rules(self._of_connections, listeners.get(acceptor, kept))
         for client in self._clients:
             client.reconfigure()
         # After the clients, which may be others by what proxies are trusted now.
@@ -152,13 +152,13 @@ class Proxy:
     @property
     def under_way(self) -> int:
         """Return how many requests are being served."""
-        return sum(client.current is not None for client in self._clients)
+        return sum(client.under_way for client in self._clients)
 
     def recognise(self, peer: str) -> tuple[str, bool]:
         """Return the key that a peer is counted under, and whether it is a trusted proxy."""
         return self._gate.recognise(peer)
 
-    def connected(self, connection: ClientConnection, transport: asyncio.Transport) -> bool:
+    def connected(self, connection: OpenConnection, transport: asyncio.Transport) -> bool:
         """Admit a new client; return False, and close its transport, if there is no room."""
         now = asyncio.get_running_loop().time()
         limit, leaver = self._admission.judge(connection, now)
@@ -181,7 +181,7 @@ class Proxy:
         self._watch.start()
         return True
 
-    def disconnected(self, connection: ClientConnection) -> None:
+    def disconnected(self, connection: OpenConnection) -> None:
         """Note that a client is gone."""
         self._metrics.connections -= 1
         self._clients.discard(connection)
@@ -209,8 +209,12 @@ class Proxy:
         if served is not None:
             served.error = "send_timeout"
 
-    def reject(self, connection: ClientConnection, error: BadRequestError) -> None:
-        """Answer a request that could not be parsed; the connection ends with it."""
+    def misbehaved(self, kind: str) -> None:
+        """Count an error of a client that has no request to be answered."""
+        self._metrics.client_errors[kind] += 1
+
+    def reject(self, connection: ServedConnection, error: BadRequestError) -> None:
+        """Answer a request that could not be parsed; nothing follows."""
         self._metrics.client_errors[error.kind] += 1
         reply = answer.problem(error.status, error.title)
         connection.send(response_head(reply, b"Connection: close\r\n") + reply.body)
@@ -246,3 +250,9 @@ class Proxy:
         for refusals in self._refusals.values():
             refusals.stop()
         return cut_off
+
+
+def _with_rules(settings: ConnectionSettings, rules: ListenerRules) -> ConnectionSettings:
+    return settings._replace(
+        https_port=rules.https_port, http2=rules.http2, foreign_ports=rules.foreign_ports
+    )

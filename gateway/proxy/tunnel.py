@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.base.clock import monotonic_ns
+from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.hang_up import HangUpWatch
 from gateway.proxy.client.reset import reset
 from gateway.proxy.upstream.answer_head import without_limits
@@ -59,7 +60,10 @@ class Tunnel:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._exchange = exchange
-        self._client_connection = exchange.request.connection
+        client = exchange.request.connection
+        # A stream of HTTP/2 cannot ask for another protocol.
+        assert isinstance(client, ClientConnection)
+        self._client_connection = client
         self._connection = connection
         self._ruling = ruling
         self._metrics = metrics

@@ -12,9 +12,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from gateway.base.errors import BadRequestError, ClientError, UpstreamError
 
 if TYPE_CHECKING:
-    from aiohttp.streams import StreamReader
-
-    from gateway.proxy.client.connection import ClientConnection
+    from gateway.proxy.client.handler import RequestBody, ServedConnection
     from gateway.proxy.request import Request
     from gateway.proxy.routes import Route
     from gateway.proxy.upstream.connection import UpstreamConnection
@@ -38,8 +36,8 @@ class Upload:
 
     def __init__(
         self,
-        payload: StreamReader,
-        client: ClientConnection,
+        payload: RequestBody,
+        client: ServedConnection,
         *,
         is_chunked: bool,
         max_body: int | None,

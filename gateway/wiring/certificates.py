@@ -6,7 +6,7 @@ The only place where sections of the configuration become arguments of `gateway.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
@@ -29,6 +29,7 @@ from gateway.net.tls.files import (
     load_authorities,
     load_pair,
 )
+from gateway.net.tls.handshake import PROTOCOLS, PROTOCOLS_WITH_HTTP2
 from gateway.net.tls.server import ServerTls
 from gateway.net.tls.texts import TlsTexts, read_pair
 
@@ -38,13 +39,22 @@ SOON_S: Final = 14 * DAY_S
 
 
 def server_tls(tls: ListenerTls) -> ServerTls:
-    """Return TLS of a listener, not loaded yet."""
+    """Return TLS of a listener that offers HTTP/2 and HTTP/1.1, not loaded yet."""
+    return _server_tls(tls, PROTOCOLS_WITH_HTTP2)
+
+
+def server_tls_http1(tls: ListenerTls) -> ServerTls:
+    """Return TLS of a listener that offers HTTP/1.1 only, not loaded yet."""
+    return _server_tls(tls, PROTOCOLS)
+
+
+def _server_tls(tls: ListenerTls, protocols: Sequence[str]) -> ServerTls:
     clients = None
     if tls.client_certificates is not None and tls.client_ca is not None:
         is_required = tls.client_certificates == "required"
         clients = ClientAuth(tls.client_ca, is_required, is_strict=tls.client_strict)
     pairs = [_pair(one) for one in tls.pairs]
-    return ServerTls(pairs, tls.min_version, clients, is_strict=tls.strict_sni)
+    return ServerTls(pairs, tls.min_version, clients, is_strict=tls.strict_sni, protocols=protocols)
 
 
 def frontend_tls(tls: ListenerTls) -> TlsTexts:

@@ -17,11 +17,16 @@ from gateway.net.binding import BACKLOG, Sharing, SocketFile, bound_everywhere, 
 from gateway.net.start_errors import cannot_listen
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.acceptor import Acceptor
-from gateway.proxy.client.handler import Configured
+from gateway.proxy.client.handler import Configured, ListenerRules
 from gateway.proxy.client.listener import AcceptPlan, HandshakeTimeouts, Listener
 from gateway.proxy.client.plain_listener import PlainListener
 from gateway.proxy.server import Proxy
-from gateway.wiring.listeners import Certificates, accept_plan_of
+from gateway.wiring.listeners import (
+    Certificates,
+    accept_plan_of,
+    check_http2,
+    rules_of,
+)
 
 SERVED_S: Final = 1.0
 """How long clients whose connections were accepted may take until they are served, at the end."""
@@ -147,6 +152,7 @@ class ClientListeners:
         Raises:
             StartError: an address cannot be bound; nothing new is left open.
         """
+        check_http2(config)
         kept = kept_listeners(self._config, config) if self._config is not None else {}
         plans = [
             accept_plan_of(listener, config, tls)
@@ -187,10 +193,11 @@ class ClientListeners:
                 for one in found:
                     one.listen(BACKLOG)
 
-    def acceptors(self, changed: ChangedListeners) -> dict[Configured, int]:
-        """Return what creates the connections of listeners that stay, and the port of redirects."""
+    def acceptors(self, changed: ChangedListeners) -> dict[Configured, ListenerRules]:
+        """Return what creates the connections of listeners that stay, and their rules."""
+        config = changed.config
         return {
-            self._groups[before].acceptor: changed.config.listen[number].redirect_to_https or 0
+            self._groups[before].acceptor: rules_of(config.listen[number], config)
             for number, before in changed.kept.items()
         }
 
@@ -213,7 +220,7 @@ class ClientListeners:
             old = before[changed.kept[number]] if number in changed.kept else None
             if old is None:
                 sockets = [one.socket for one in changed.bound if one.number == number]
-                acceptor = self._proxy.acceptor(listener.redirect_to_https or 0)
+                acceptor = self._proxy.acceptor(rules_of(listener, config))
                 group = _ListenerGroup(listener, acceptor, [], changed.files.get(number))
             else:
                 group = old

@@ -21,6 +21,8 @@ from gateway.limiter.plan import MissingKey, Rule
 from gateway.limiter.trial import Trials
 from gateway.limits.decision import Decision
 from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.client.connection import ClientConnection
+from gateway.proxy.client.handler import ListenerRules
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.proxy.server import Proxy
@@ -133,8 +135,9 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
     config, gate = running.config, running.settings(None).gate
     listeners = [one for one in config.listen if one.scheme == inquiry.scheme]
     redirects = [one.redirect_to_https for one in listeners if one.redirect_to_https]
-    acceptor = proxy.acceptor(redirects[0] if redirects else 0)
-    connection = acceptor(inquiry.peer)
+    acceptor = proxy.acceptor(ListenerRules(redirects[0] if redirects else 0))
+    # Over HTTP/2 the same becomes of it.
+    connection = ClientConnection(acceptor, peer=inquiry.peer)
     connection.scheme = inquiry.scheme
     connection.peer_key, connection.is_trusted = proxy.recognise(inquiry.peer)
     found = Findings(inquiry.peer, is_reported=False)

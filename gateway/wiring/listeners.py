@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from gateway.base.errors import StartError
 from gateway.config.models.gateway import GatewayConfig, ListenerConfig
-from gateway.config.values.address import UnixAddress
+from gateway.config.values.address import Address, UnixAddress
 from gateway.net.start_errors import cannot_use
 from gateway.net.tls.client import UpstreamTls
 from gateway.net.tls.files import TlsFileError
 from gateway.net.tls.server import ServerTls
 from gateway.net.tls.texts import TlsTexts
+from gateway.proxy.client.handler import ListenerRules
+from gateway.proxy.client.http2.framing import IS_AVAILABLE, LIBRARY
 from gateway.proxy.client.listener import AcceptPlan
 from gateway.routing.client_address import ClientAddress
-from gateway.wiring.certificates import frontend_tls, server_tls, upstream_tls
+from gateway.wiring.certificates import (
+    frontend_tls,
+    server_tls,
+    server_tls_http1,
+    upstream_tls,
+)
+
+log = logging.getLogger(__name__)
 
 ANY_PREFIX: Final = 64
 """Trust in senders of PROXY headers is per address, so no IPv6 prefix applies."""
@@ -98,7 +111,9 @@ def certificates_of(
 
     return Certificates(
         tuple(
-            None if one.tls is None else once(server_tls, one.tls, one.address)
+            None
+            if one.tls is None
+            else once(server_tls if offers_http2(one) else server_tls_http1, one.tls, one.address)
             for one in config.listen
         ),
         {
@@ -112,6 +127,48 @@ def certificates_of(
         ),
         made_from,
     )
+
+
+def offers_http2(listener: ListenerConfig) -> bool:
+    """Return whether clients of a listener may speak HTTP/2."""
+    return listener.speaks_http2 and IS_AVAILABLE
+
+
+def check_http2(config: GatewayConfig, *, is_available: bool = IS_AVAILABLE) -> None:
+    """Say so if clients cannot speak HTTP/2 because its library is missing.
+
+    Raises:
+        StartError: a listener without TLS is for clients that know that they may.
+    """
+    asking = [one for one in config.listen if one.speaks_http2]
+    if is_available or not asking:
+        return
+    hint = f"install its library: {shlex.quote(sys.executable)} -m pip install {LIBRARY}"
+    for number, listener in enumerate(config.listen):
+        if listener.speaks_http2 and listener.tls is None:
+            path = "listen.http2" if len(config.listen) == 1 else f"listen[{number}].http2"
+            raise StartError(path, "HTTP/2 is not available here", hint)
+    log.warning("Clients are offered HTTP/1.1 only: HTTP/2 is not available; %s", hint)
+
+
+def rules_of(listener: ListenerConfig, config: GatewayConfig) -> ListenerRules:
+    """Return what the connections of a listener do not share with those of others."""
+    own = _port(listener)
+    foreign = {
+        _port(other)
+        for other in config.listen
+        if other.tls is not None
+        and listener.tls is not None
+        and other.tls.client_rules != listener.tls.client_rules
+    }
+    return ListenerRules(
+        listener.redirect_to_https or 0, offers_http2(listener), frozenset(foreign - {own, 0})
+    )
+
+
+def _port(listener: ListenerConfig) -> int:
+    address = listener.address
+    return address.port if isinstance(address, Address) else 0
 
 
 def accept_plan_of(

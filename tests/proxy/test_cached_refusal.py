@@ -100,7 +100,7 @@ async def test_the_last_of_a_connection_and_what_is_handed_back_are_not_remember
     ):
         client = await run.client()
         assert [(await client.get("/a")).status for _ in range(3)] == [200, 429, 429]
-        assert all(each.repeatable is None for each in run.gateway._proxy._clients)
+        assert all(each.repeatable is None for each in run.connections)
 
         answer = await client.ask(get("/a", "Connection: close"))
 
@@ -115,7 +115,7 @@ async def test_who_does_not_read_gets_no_more(tmp_path: Path) -> None:
         assert [(await client.get("/a")).status for _ in range(2)] == [200, 429]
         count = 20_000
         client.send(get("/a") * count)
-        (connection,) = run.gateway._proxy._clients
+        (connection,) = run.connections
         seen = 0
         for _ in range(50):
             await asyncio.sleep(0.01)

@@ -105,7 +105,7 @@ async def test_a_repeated_refusal_is_what_a_fresh_one_would_be(
         clock.advance(us=age_us)
         while (first := await one.ask(data, is_head=is_head)).status == 200:
             pass
-        (connection,) = run.gateway._proxy._clients
+        (connection,) = run.connections
         reply: Any = connection.repeatable
         event("kept" if reply is not None else "not kept")
         if reply is None:
@@ -144,7 +144,7 @@ async def test_nothing_that_may_change_is_repeated(
         client = await run.client()
 
         assert [(await client.get("/a")).status for _ in range(3)] == [200, 429, 429]
-        assert all(each.repeatable is None for each in run.gateway._proxy._clients)
+        assert all(each.repeatable is None for each in run.connections)
 
 
 async def test_a_limit_that_did_not_refuse_is_never_out_of_date(tmp_path: Path) -> None:
@@ -157,4 +157,4 @@ async def test_a_limit_that_did_not_refuse_is_never_out_of_date(tmp_path: Path) 
         client = await run.client()
 
         assert [(await client.get("/a")).status for _ in range(2)] == [200, 429]
-        assert all(each.repeatable is None for each in run.gateway._proxy._clients)
+        assert all(each.repeatable is None for each in run.connections)

@@ -76,7 +76,7 @@ async def test_what_is_agreed_on(tmp_path: Path, authority: Authority, shown: Is
     """TLS 1.3 and http/1.1, TLS 1.2 with older clients, forward secrecy, no compression."""
     async with answering(OK) as upstream, running(tmp_path, upstream, listen=listen(shown)) as run:
         context = authority.client_context()
-        context.set_alpn_protocols(["h2", "http/1.1"])
+        context.set_alpn_protocols(["http/1.1"])
         connection = (await connect(run, context)).writer.get_extra_info("ssl_object")
         assert (connection.version(), connection.selected_alpn_protocol()) == (
             "TLSv1.3",

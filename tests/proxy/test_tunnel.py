@@ -201,7 +201,7 @@ async def test_a_refusal_after_which_bytes_came_ends_the_connection(tmp_path: Pa
         client.send(HANDSHAKE)
         await until(lambda: len(upstream.requests) == 1)
         client.send(get("/smuggled"))
-        connection = next(iter(run.gateway._proxy._clients))
+        connection = run.connections[0]
         await until(lambda: not connection.is_waiting)
         may_answer.set()
         assert (await client.read()).body == b"ok"
@@ -246,7 +246,7 @@ async def test_little_is_kept_of_what_is_sent_too_early(tmp_path: Path) -> None:
         client = await run.client()
         client.send(HANDSHAKE + bytes(size))
         await until(lambda: bool(run.gateway._proxy.under_way))
-        (connection,) = run.gateway._proxy._clients
+        (connection,) = run.connections
         await until(lambda: connection._flow.is_paused)
         assert len(connection._reader.rest) < 1 << 20
         may_answer.set()
@@ -525,7 +525,7 @@ async def test_a_client_that_ends_its_sending_before_the_101(tmp_path: Path) -> 
 
     async def script(peer: Peer) -> None:
         await peer.head()
-        connection = next(iter(run.gateway._proxy._clients))
+        connection = run.connections[0]
         await until(lambda: connection._half_closed is not None)
         await peer.send(SWITCHED)
         heard = await peer.at_end()

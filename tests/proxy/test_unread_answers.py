@@ -67,7 +67,7 @@ async def test_what_comes_behind_unread_answers_is_bounded(tmp_path: Path) -> No
     async with answering(LARGE) as upstream, running(tmp_path, upstream, server=server) as run:
         client = await run.client(receive_buffer=4096)
         await in_segments(client, get() * ASKED)
-        (connection,) = run.gateway._proxy._clients
+        (connection,) = run.connections
         most = 0
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(3):

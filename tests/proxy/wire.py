@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from gateway.config.models.gateway import GatewayConfig
+from gateway.proxy.client.connection import ClientConnection
 from gateway.wiring.gateway import Gateway
 from gateway.wiring.worker_resources import WorkerResources
 from tests.breaking import abort, reset
@@ -308,6 +309,12 @@ class Running:
         client = Client(*await asyncio.open_connection(sock=sock, limit=limit))
         self.clients.append(client)
         return client
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """The gateway's connections, where all clients speak HTTP/1.1."""
+        clients = self.gateway._proxy._clients
+        return [client for client in clients if isinstance(client, ClientConnection)]
 
     async def ask(self, request: bytes) -> Answer:
         """One request on a connection of its own."""

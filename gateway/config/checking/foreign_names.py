@@ -93,7 +93,7 @@ _NOT_HERE: Final = {
     "CORS": "cors cors_policy",
     "caching": "cache caching proxy_cache",
     "compression": "brotli compress compression gzip zstd",
-    "HTTP/2": "grpc h2 h2c http2 http_2",
+    "HTTP/2 to upstreams": "grpc h2 h2c http2 http_2",
     "HTTP/3": "http3 quic",
     "certificates by ACME": "acme auto_https cert_resolver certresolver letsencrypt",
     "plug-ins": "filters middleware middlewares plugin plugins",

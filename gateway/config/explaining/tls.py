@@ -29,6 +29,10 @@ def explain_listener(listener: ListenerConfig, where: str) -> Iterator[str]:
         )
     if listener.tls is not None:
         yield from explain_tls(listener.tls, where)
+        if listener.http2 is False:
+            yield "  They speak HTTP/1.1 only."
+    elif listener.speaks_http2:
+        yield f"On {where}, clients that know of it may speak HTTP/2."
 
 
 def explain_tls(tls: ListenerTls, where: str) -> Iterator[str]:

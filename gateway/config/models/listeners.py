@@ -184,6 +184,11 @@ class ListenerTls(Model):
         return self
 
     @property
+    def client_rules(self) -> tuple[object, ...]:
+        """What clients must show."""
+        return self.client_certificates, self.client_ca, self.client_strict
+
+    @property
     def pairs(self) -> tuple[CertificateConfig, ...]:
         """All certificates, beginning with the one for unknown names."""
         if self.cert is None or self.key is None:
@@ -267,6 +272,23 @@ HttpsPort = Annotated[
 """Return the port in URLs; true for the default port, which URLs omit."""
 
 
+def _read_http2(value: object) -> bool | Literal["auto"]:
+    if isinstance(value, bool):
+        return value
+    choices: dict[object, bool | Literal["auto"]] = {"on": True, "off": False, "auto": "auto"}
+    chosen = choices.get(value) if isinstance(value, str) else None
+    if chosen is None:
+        raise problem(f"{describe(value)} is not valid here", "use true, false or auto")
+    return chosen
+
+
+Http2Choice = Annotated[
+    bool | Literal["auto"],
+    PlainValidator(_read_http2),
+    WithJsonSchema({"enum": [True, False, "on", "off", "auto"]}),
+]
+
+
 class ListenerConfig(Model):
     """One address to listen on, with options."""
 
@@ -283,6 +305,11 @@ class ListenerConfig(Model):
         False,
         description="Whether connections from trusted_proxies begin with a PROXY header (version 1 "
         "or 2); or the networks whose connections do.",
+    )
+    http2: Http2Choice = Field(
+        "auto",
+        description="Whether clients may speak HTTP/2; auto: with TLS. Without TLS, a client must "
+        "know that it may.",
     )
     mode: FileMode | None = Field(
         None, description="The mode of a Unix socket's file: who may connect, such as 0660."
@@ -320,6 +347,11 @@ class ListenerConfig(Model):
     def scheme(self) -> str:
         """The scheme that clients use."""
         return "http" if self.tls is None else "https"
+
+    @property
+    def speaks_http2(self) -> bool:
+        """Whether clients may speak HTTP/2, if it can be spoken here."""
+        return self.tls is not None if self.http2 == "auto" else self.http2
 
     def __str__(self) -> str:
         return str(self.address)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -189,12 +189,15 @@ def load_authorities(context: ssl.SSLContext, path: Path) -> None:
         raise TlsFileError("ca", message, hint) from None
 
 
-def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLContext:
+def server_context(
+    min_version: str, clients: ClientAuth | None, protocols: Sequence[str] = PROTOCOLS
+) -> ssl.SSLContext:
     """Return a context for connections from clients, without a certificate yet.
 
     Args:
         min_version: `1.2` or `1.3`.
         clients: the certificates to ask clients for; None for none.
+        protocols: what is spoken, by ALPN names, the preferred one first.
 
     Raises:
         TlsFileError: a file cannot be used.
@@ -202,7 +205,7 @@ def server_context(min_version: str, clients: ClientAuth | None) -> ssl.SSLConte
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[min_version]
     context.set_ciphers(CIPHERS)
-    context.set_alpn_protocols(PROTOCOLS)
+    context.set_alpn_protocols(protocols)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     if clients is not None:
         is_required = clients.is_required

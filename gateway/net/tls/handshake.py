@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gateway.net.tls.client_hello import offered_protocols
 
@@ -19,7 +20,16 @@ ALERT_NO_APPLICATION_PROTOCOL: Final = 120
 """RFC 7301, section 3.2; `ssl.AlertDescription` lacks it."""
 
 PROTOCOLS: Final = ("http/1.1", "http/1.0")
-"""The protocols of listeners, by their ALPN names."""
+"""The protocols of listeners without HTTP/2, by their ALPN names."""
+PROTOCOLS_WITH_HTTP2: Final = ("h2", *PROTOCOLS)
+"""Those of others; the first that the client offers is used."""
+
+
+class Covering(Protocol):
+    """The names of a certificate."""
+
+    def find(self, server_name: str | None) -> int | None:
+        """Return 0 if a name is among them; None if not."""
 
 
 class Handshake:
@@ -54,7 +64,15 @@ handshake_under_way: ContextVar[Handshake] = ContextVar("handshake_under_way")
 
 
 class ServerConnection(ssl.SSLObject):
-    """TLS of one connection from a client."""
+    """TLS of one connection from a client.
+
+    Attributes:
+        server_name: the name that the client has asked for; empty for none.
+        names: those of the certificate that it was shown; None if they are not known.
+    """
+
+    server_name: str = ""
+    names: Covering | None = None
 
     _incoming: ssl.MemoryBIO
     _outgoing: ssl.MemoryBIO
@@ -70,12 +88,20 @@ class ServerConnection(ssl.SSLObject):
         self._handshake = handshake
         self._hello = b""
 
-    @property
-    def offers_supported_protocol(self) -> bool:
-        """Return whether the client offers a supported protocol or none (RFC 7301, section 3.2)."""
+    def offers_one_of(self, protocols: Iterable[str]) -> bool:
+        """Return whether the client offers one of these or none (RFC 7301, section 3.2)."""
         offered = offered_protocols(self._hello or b"")
         self._hello = None
-        return offered is None or any(name.encode() in offered for name in PROTOCOLS)
+        return offered is None or any(name.encode() in offered for name in protocols)
+
+    def covers(self, host: str) -> bool:
+        """Return whether the client has asked for this host, or the certificate names it.
+
+        A client that has asked for no name, like those that know only an address, means them all.
+        """
+        if not self.server_name or self.names is None:
+            return True
+        return host.lower() == self.server_name.lower() or self.names.find(host) is not None
 
     def do_handshake(self) -> None:
         """Continue the handshake."""

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 from gateway.proxy.client.connection import ClientConnection
-from gateway.proxy.client.handler import ConnectionSettings
+from gateway.proxy.client.handler import ConnectionSettings, Identified
+from gateway.proxy.client.protocol_choice import ProtocolChoice
 
 
 class Acceptor:
-    """Creates a `ClientConnection` for each client of one listener.
+    """Creates a connection for each client of one listener.
 
     Args:
         settings: see below.
@@ -27,7 +28,9 @@ class Acceptor:
     def __call__(
         self,
         peer: str = "",
-        identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None,
-    ) -> ClientConnection:
+        identify: Callable[[Identified, asyncio.BaseTransport], None] | None = None,
+    ) -> ClientConnection | ProtocolChoice:
         """Return a new connection; arguments as in `ClientConnection`."""
+        if self.settings.http2:
+            return ProtocolChoice(self, peer=peer, identify=identify)
         return ClientConnection(self, peer=peer, identify=identify)

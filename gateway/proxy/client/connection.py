@@ -22,7 +22,7 @@ from gateway.proxy.client.reset import reset
 
 if TYPE_CHECKING:
     from gateway.net.tls.peer import ClientCertificate
-    from gateway.proxy.client.handler import Configured, RepeatableReply, ServedRequest
+    from gateway.proxy.client.handler import Configured, Identified, RepeatableReply, ServedRequest
 
 TURN_MAX: Final = 32
 """Requests of one connection per turn of the event loop, so that others get their turn."""
@@ -97,7 +97,7 @@ class ClientConnection(asyncio.Protocol):
         acceptor: Configured,
         *,
         peer: str = "",
-        identify: Callable[[ClientConnection, asyncio.BaseTransport], None] | None = None,
+        identify: Callable[[Identified, asyncio.BaseTransport], None] | None = None,
     ) -> None:
         settings = acceptor.settings
         self.acceptor = acceptor
@@ -140,6 +140,11 @@ class ClientConnection(asyncio.Protocol):
         return not self._reader.rest
 
     @property
+    def under_way(self) -> int:
+        """Return how many requests are being served."""
+        return int(self.current is not None)
+
+    @property
     def due(self) -> float:
         """Return the loop's time at which the client is late; `inf` for never."""
         return self._deadline.due
@@ -157,10 +162,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline.send_body(self._loop.time(), on_late, size, waited_s)
 
     def spare(self, now: float) -> int:
-        """Return how readily it can be closed: 0 for not at all, else the lowest goes first.
-
-        An idle client is closed before one that is slow with the head of a request.
-        """
+        """Return how readily it can be closed: 0 for not at all, 1 if idle, 2 if slow."""
         if self.current is not None or self._is_ending or self._reader.has_failed:
             return 0
         if self.due == inf or is_sending(self):

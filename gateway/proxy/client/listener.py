@@ -25,6 +25,8 @@ from gateway.net.tls.server import ServerTls
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.acceptor import Acceptor
 from gateway.proxy.client.connection import ClientConnection
+from gateway.proxy.client.handler import Identified
+from gateway.proxy.client.protocol_choice import ProtocolChoice
 from gateway.proxy.client.proxy_header import LONGEST, ProxyHeaderError, ProxyHeaderReader
 from gateway.routing.client_address import ClientAddress
 
@@ -208,14 +210,16 @@ class Listener:
         """Take the steps, and let the connection be served."""
         rules = self._rules
         # uvloop does not return it if there is TLS.
-        made: list[ClientConnection] = []
+        made: list[ClientConnection | ProtocolChoice] = []
         await self._connect(sock, peer, made)
         if self._is_closed or rules != self._rules:
             for connection in made:
                 # It came in by other rules, like those that were open before.
                 connection.close_when_idle()
 
-    async def _connect(self, sock: socket.socket, peer: str, made: list[ClientConnection]) -> None:
+    async def _connect(
+        self, sock: socket.socket, peer: str, made: list[ClientConnection | ProtocolChoice]
+    ) -> None:
         """Take the steps, and create the connection."""
         plan = self._plan
         client = ""
@@ -240,7 +244,7 @@ class Listener:
             make = partial(make, identify=partial(_identify, plan.fields))
         handshake = Handshake(sock)
 
-        def noted() -> ClientConnection:
+        def noted() -> ClientConnection | ProtocolChoice:
             made.append(make())
             return made[0]
 
@@ -283,7 +287,7 @@ class Listener:
         log.debug("%s of %s: %s", kind, peer or "a local process", error)
 
 
-def _identify(fields: Iterable[tuple[str, str]], connection: ClientConnection, source: Any) -> None:
+def _identify(fields: Iterable[tuple[str, str]], connection: Identified, source: Any) -> None:
     """Record the identity of a client.
 
     Args:

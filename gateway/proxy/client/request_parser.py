@@ -92,6 +92,10 @@ class RequestParser:
     def __repr__(self) -> str:
         return f"<RequestParser: {len(self._known)} methods>"
 
+    def knows(self, method: bytes) -> bool:
+        """Return whether requests may have this method."""
+        return method in self._known
+
     def parse(self, head: bytes) -> RequestMessage:
         """Return the request of a complete head, from its first byte to its last.
 

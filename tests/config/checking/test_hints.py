@@ -410,7 +410,7 @@ FILES: Final = [
     (
         "http2: true\n" + THE_REST,
         "unknown key 'http2'",
-        "HTTP/2: not supported",
+        "it belongs under listen: {address: ..., http2: ...}",
     ),
     (
         A_ROUTE + "    cors: true\n",

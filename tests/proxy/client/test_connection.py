@@ -240,7 +240,7 @@ async def test_a_flood_of_requests_in_a_row_is_held_back(tmp_path: Path) -> None
 
         sending = asyncio.create_task(send())
         await asyncio.sleep(0.05)
-        (connection,) = run.gateway._proxy._clients
+        (connection,) = run.connections
         # What may be ahead, and what an event loop reads at a time.
         assert len(connection._reader.rest) <= AHEAD_MAX + (256 << 10)
         abort(client.writer)

@@ -227,7 +227,7 @@ async def test_a_reader_that_takes_a_little_for_ever(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         await is_cut
         slow.close()
-        (left,) = run.gateway._proxy._clients
+        (left,) = run.connections
         assert left.peer
         assert await steady.reader.read(1)
 
