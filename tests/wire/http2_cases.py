@@ -136,6 +136,7 @@ VALID: Final = {
         get(("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=1.1.1.1"), ("x-real-ip", "1.1.1.1")),
         Asked(fields={"x-forwarded-for": ["127.0.0.1"], "x-real-ip": []}),
     ),
+    "a scheme in capitals (RFC 9110, 4.2.3)": served(only(M, (":scheme", "HTTP"), P, A)),
     "told scheme is not believed": served(
         get(("x-forwarded-proto", "https")), Asked(fields={"x-forwarded-proto": ["http"]})
     ),

@@ -149,7 +149,7 @@ def _first_line(
     if method == b"CONNECT":
         # It has no path; it is refused where it is over HTTP/1.1.
         path = pseudo[b":authority"]
-    elif not _is_target(path) or pseudo[b":scheme"] not in schemes:
+    elif not _is_target(path) or pseudo[b":scheme"].lower() not in schemes:
         raise BadRequestError("The request target is not valid", kind="target")
     return method, path
 
