@@ -115,7 +115,8 @@ def test_a_reload_during_an_upgrade_is_the_successors(
         assert outcomes[0]["status"] == 503
         assert "upgraded meanwhile" in outcomes[0]["detail"]
         running.wait_for_ready()
-        assert get(running.gateway.port).body == b"second"
+        # The successor serves what it was started with until it has read the file again.
+        wait_until(lambda: get(running.gateway.port).body == b"second", "it is not read again")
         # The limiter of several workers writes that a moment later.
         wait_until(lambda: running.says("configuration reloaded"), "nothing is said of the reload")
         running.wait_for_end(before)

@@ -189,7 +189,19 @@ def begin_anew(server: MariaDB) -> None:
 
 
 async def holds(server: MariaDB, make_store: MakeStore) -> None:
-    """Two gateways make the tables, and let through what each limit says, to the last request."""
+    """Two gateways make the tables, and let through what each limit says, to the last request.
+
+    A server ends a transaction in which nothing comes for a second, as it may on a busy machine.
+    Then it is tried again; what is wrong with a setting would be wrong each time.
+    """
+    for _ in range(2):
+        with contextlib.suppress(StoreUnavailable):
+            return await _holds_at_once(server, make_store)
+        begin_anew(server)
+    return await _holds_at_once(server, make_store)
+
+
+async def _holds_at_once(server: MariaDB, make_store: MakeStore) -> None:
     stores = [await ready(make_store(server.url, heartbeat_s=0.2)) for _ in range(2)]
     names = ("token_bucket", "sliding_window_log", "sliding_window_counter")
     for name in (*names, "fixed_window", "paced_history", "concurrency"):
