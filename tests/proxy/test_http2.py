@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,23 @@ async def test_early_answers(tmp_path: Path) -> None:
             client.send(data(stream, b"y" * 1000) + data(stream, ends=True))
             assert (await client.answer(client.ask(method="POST", body=b"x"))).status == 200
         assert not upstream.requests
+
+
+async def test_the_end_of_a_request_may_come_after_its_response(tmp_path: Path) -> None:
+    """A client that ends a body in a frame of its own does not find its stream reset."""
+    async with answering(OK) as upstream, served(tmp_path, upstream) as one:
+        client = await one.client()
+        for number, body in enumerate((b"", b"x" * 5000)):
+            length = ("content-length", str(len(body)))
+            stream = client.ask("/", length, method="POST", body=body, ends=False)
+            heard = client.heard[stream]
+            await client.until(partial(getattr, heard, "ended"))
+            await client.synced()
+            assert (heard.status, heard.reset) == (200, -1)
+            client.send(data(stream, ends=True))
+            await client.synced()
+            assert heard.reset == -1
+            assert len(upstream.requests) == number + 1
 
 
 @pytest.mark.parametrize("phase", ["head", "body", "upload"])

@@ -293,9 +293,25 @@ class Http2Stream:
         if queued or not self._ends:
             return queued > 0
         if self.body is not None and not self.body.is_eof():
-            # The rest of the request is of no use (RFC 9113, section 8.1).
-            self.break_stream(NO_ERROR)
+            self._linger(self.body)
         return False
+
+    def _linger(self, body: StreamBody) -> None:
+        """Discard the rest of a request that was answered, for a while, before a reset.
+
+        RFC 9113, section 8.1, allows to reset the stream immediately; but a client that still has
+        to send the end of its request, and be it an empty frame, may then lose the response.
+        """
+        self.body = None
+        connection = self._connection
+        if size := body.drop():
+            connection.framing.taken(self.number, size)
+        self._on_late = self._stop_lingering
+        self.due = connection.loop.time() + connection.acceptor.settings.timeouts.linger
+        connection.note_due(self.due)
+
+    def _stop_lingering(self) -> None:
+        self.break_stream(NO_ERROR)
 
     def finished(self, served: ServedRequest) -> None:
         """End the response."""
