@@ -254,7 +254,8 @@ class Http2Client:
         receive_buffer: int = 0,
     ) -> Http2Client:
         """Return a connection to a port of loopback, after the preface if it begins."""
-        sock = socket.socket()
+        # asyncio turns Nagle off only for a socket that says it is of TCP.
+        sock = socket.socket(proto=socket.IPPROTO_TCP)
         sock.setblocking(False)
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -6,9 +6,13 @@ For what no well-behaved server or client would ever do, and for what they would
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
+import select
 import socket
 import struct
+import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +33,21 @@ def header_values(head: bytes, name: str) -> list[str]:
     return [
         value.strip().decode("latin-1") for found, _, value in fields if found.lower() == wanted
     ]
+
+
+def is_readable(sock: socket.socket, seconds: float | None = None) -> bool:
+    """Wait for something to read, or to accept, or the end; return whether it came."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+
+def _count_unread(sock: socket.socket) -> int:
+    count = bytearray(4)
+    # A socket that is closed has nothing to read.
+    with contextlib.suppress(OSError, ValueError):
+        fcntl.ioctl(sock, termios.FIONREAD, count)
+    return int.from_bytes(count, sys.byteorder)
 
 
 class RawConnection:
@@ -62,6 +81,11 @@ class RawConnection:
         """Whatever comes next; empty if the connection has ended."""
         data, self._rest = self._rest, b""
         return data or self._sock.recv(1 << 16)
+
+    def wait(self) -> None:
+        """Wait until there is something to read, or the end."""
+        if not is_readable(self._sock, TIMEOUT_S):
+            raise TimeoutError
 
     def read_body(self, size: int) -> bytes:
         """This many bytes after a head."""
@@ -115,6 +139,7 @@ class RawUpstream:
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
+        self._accepting = threading.Lock()
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._start(self._accept)
@@ -146,9 +171,16 @@ class RawUpstream:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                sock, _ = self._listener.accept()
-                self._sockets.append(sock)
+                is_readable(self._listener)
+                with self._accepting:
+                    sock, _ = self._listener.accept()
+                    self._sockets.append(sock)
                 self._start(lambda sock=sock: self._run(sock))  # type: ignore[misc]
+
+    def has_unread(self) -> bool:
+        """Return whether the gateway has sent what was not read yet."""
+        with self._accepting:
+            return is_readable(self._listener, 0) or any(map(_count_unread, self._sockets))
 
     def _run(self, sock: socket.socket) -> None:
         try:

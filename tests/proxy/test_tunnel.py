@@ -214,6 +214,8 @@ async def test_a_handshake_behind_another_request(tmp_path: Path) -> None:
 
     async def script(peer: Peer) -> None:
         while b"pgrade" not in (head := await peer.head()):
+            if not head:
+                return
             upstream.requests.append(head)
             await peer.send(OK)
         await peer.send(SWITCHED)

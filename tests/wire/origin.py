@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from dataclasses import dataclass, field
 
 import h11
@@ -71,8 +72,9 @@ class OracleOrigin(RawUpstream):
         while True:
             event = parser.next_event()
             if event is h11.NEED_DATA:
-                data = connection.read_some()
+                connection.wait()
                 with self._lock:
+                    data = connection.read_some()
                     log.data += data
                 parser.receive_data(data)
             elif isinstance(event, h11.Request):
@@ -96,6 +98,10 @@ class OracleOrigin(RawUpstream):
         Raises:
             AssertionError: the two parsers disagree.
         """
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.has_unread():
+            assert time.monotonic() < deadline, "bytes that no thread reads"
+            time.sleep(0.001)
         with self._lock:
             logs = list(self._logs)
         requests: list[Seen] = []

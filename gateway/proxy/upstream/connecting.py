@@ -127,7 +127,9 @@ async def race(addresses: Addresses, order: Sequence[str], port: int) -> tuple[s
 
 
 async def _connect(family: int, where: str | tuple[str, int]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    # asyncio sets TCP_NODELAY only on a socket that names its protocol.
+    protocol = 0 if family == socket.AF_UNIX else socket.IPPROTO_TCP
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK, protocol)
     try:
         await asyncio.get_running_loop().sock_connect(sock, where)
     except BaseException:

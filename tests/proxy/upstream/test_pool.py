@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -75,6 +76,17 @@ async def test_a_connection_is_used_again() -> None:
             pool.give_back(connection)
         assert len(upstream.peers) == 2
         assert "u" in repr(whole)
+
+
+async def test_what_is_written_is_sent_at_once() -> None:
+    """Nagle's algorithm would hold the end of a body back until the upstream acknowledges."""
+    async with answering(OK) as upstream, pool_of(upstream) as (pool, _):
+        connection = await pool.connect()
+        assert connection.transport is not None
+        sock = connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert await exchange(connection) == b"ok"
+        pool.give_back(connection)
 
 
 @pytest.mark.parametrize(
