@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import os
 import subprocess
 import sys
-import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,15 +39,13 @@ exclude = ["__init__.py"]
 
 
 def listed() -> list[Path]:
-    """The modules that pyproject.toml says are compiled."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["sluice"]["compiled"]
-    package = ROOT / "gateway"
-    found = {path for pattern in table["include"] for path in package.glob(pattern)}
-    for pattern in table["exclude"]:
-        left = {path for path in found if path.relative_to(package).match(pattern)}
-        assert left, f"nothing is excluded by {pattern}"
-        found -= left
-    return sorted(found)
+    """The modules that pyproject.toml says are compiled, as the script reads it."""
+    found = importlib.util.spec_from_file_location("compiled", SCRIPT)
+    assert found is not None
+    assert found.loader is not None
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    return [ROOT / path for path in script.modules(ROOT)]
 
 
 def _awaits_in_handlers(source: str) -> list[int]:

@@ -15,8 +15,7 @@ from gateway.command.arguments import StoreOnce
 from gateway.command.printing import EXIT_FAILED, EXIT_OK, print_problems
 
 if TYPE_CHECKING:
-    from gateway.config.checking.load import Loaded
-    from gateway.config.models.gateway import GatewayConfig
+    from gateway.config.models.gateway import GatewayConfig, PolicyConfig
     from gateway.limiter.plan import Rule
     from gateway.wiring.inquiry import CountedLimit, Findings, Inquiry
 
@@ -77,12 +76,8 @@ def explain_request(options: argparse.Namespace) -> int:
     loaded = load(options.config, os.environ, inspect=inspection(is_start=False))
     print_problems(loaded.warnings, "warning")
     findings = asyncio.run(inquire(loaded.config, inquiry))
-    print(_hidden(loaded, "\n".join(_sentences(loaded.config, findings))))
+    print(loaded.secrets.hide("\n".join(_sentences(loaded.config, findings))))
     return EXIT_FAILED if findings.store_error else EXIT_OK
-
-
-def _hidden(loaded: Loaded, text: str) -> str:
-    return loaded.secrets.hide(text)
 
 
 def _inquiry(options: argparse.Namespace) -> Inquiry:
@@ -122,6 +117,8 @@ def _inquiry(options: argparse.Namespace) -> Inquiry:
 
 
 def _sentences(config: GatewayConfig, found: Findings) -> Iterator[str]:
+    from gateway.config.models.policies import with_candidates
+
     if found.redirect:
         yield f"The listener redirects the request to {found.redirect}."
         return
@@ -141,8 +138,9 @@ def _sentences(config: GatewayConfig, found: Findings) -> Iterator[str]:
         yield "Limits: none of them counts this request, since it lacks what they count by."
     else:
         yield "Limits:"
+        policies = with_candidates(config.policies)
         for limit in found.limits:
-            yield from _of_limit(config, limit)
+            yield from _of_limit(policies[limit.rule.policy.name], limit)
         yield from _of_store(config, found)
     yield _verdict(found)
 
@@ -168,25 +166,18 @@ def _others(found: Findings) -> Iterator[str]:
         yield f"  Not {elsewhere:,} others: they are for other paths."
 
 
-def _of_limit(config: GatewayConfig, limit: CountedLimit) -> Iterator[str]:
+def _of_limit(policy: PolicyConfig, limit: CountedLimit) -> Iterator[str]:
     from gateway.config.explaining.limits import explain_limit
-    from gateway.config.models.policies import with_candidates
+    from gateway.wiring.policies import titles_of
 
-    rule = limit.rule
-    policy = with_candidates(config.policies)[rule.policy.name]
-    lines = dict(zip(_titles(rule.policy.name, len(policy.limits)), policy.limits, strict=True))
-    line = lines[rule.title]
-    yield f"  Policy {rule.policy.name}: {line.text}: {explain_limit(line)}."
+    name, title = limit.rule.policy.name, limit.rule.title
+    line = policy.limits[titles_of(name, policy).index(title)]
+    yield f"  Policy {name}: {line.text}: {explain_limit(line)}."
     yield f"    Key: {limit.key}. Cost: 1."
     if not limit.is_enforced:
         yield "    Not enforced: it is only tried out."
     if limit.decision is not None:
         yield f"    {_state(limit)}"
-
-
-def _titles(name: str, count: int) -> list[str]:
-    """Return the titles of a policy's limits, as `compile_plan` makes them."""
-    return [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]
 
 
 def _state(limit: CountedLimit) -> str:
@@ -234,9 +225,7 @@ def _verdict(found: Findings) -> str:
         goes = f"forwarded to {route.upstream.name} as {found.sent_target}"
     enforced = [one for one in found.limits if one.is_enforced]
     over = [one for one in enforced if one.decision is not None and not one.decision.remaining]
-    refusing = [
-        one for one in over if not (one.rule.policy.queue_max and one.rule.limit.max_wait_us)
-    ]
+    refusing = [one for one in over if not _has_queue(one.rule)]
     if refusing:
         rule = refusing[0].rule
         return f"Verdict: refused with {rule.policy.status} by policy {rule.policy.name}."

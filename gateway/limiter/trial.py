@@ -57,6 +57,21 @@ def is_enforced(policy: str, key: str, parts: int) -> bool:
     return crc32(identity) % PARTS_PER_WHOLE < parts
 
 
+def enforced_policies(rules: Sequence[Rule], keys: Sequence[str]) -> dict[str, bool]:
+    """Return whether each policy is enforced for a request, by its name.
+
+    Args:
+        rules: the rules of the request's limits.
+        keys: what each of them counts; the first of a policy decides about all of it.
+    """
+    found: dict[str, bool] = {}
+    for rule, key in zip(rules, keys, strict=True):
+        policy = rule.policy
+        if policy.name not in found:
+            found[policy.name] = is_enforced(policy.name, key, policy.enforced_parts)
+    return found
+
+
 class Trials:
     """Decides on requests under policies that are not enforced for all keys.
 
@@ -115,12 +130,9 @@ class Trials:
         """Return the parts of an ask."""
         enforced: list[int] = []
         tried: dict[str, list[int]] = {}
-        judged: dict[str, bool] = {}
+        judged = enforced_policies(rules, ask.keys)
         for place, rule in enumerate(rules):
-            policy = rule.policy
-            name = policy.name
-            if name not in judged:
-                judged[name] = is_enforced(name, ask.keys[place], policy.enforced_parts)
+            name = rule.policy.name
             if judged[name]:
                 enforced.append(place)
             else:

@@ -11,6 +11,12 @@ UNSENT_MAX: Final = 128 * 1024
 """Bytes that the kernel holds for a client before it lets the gateway wait."""
 
 
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """Return the address of a client; that of this machine if it came by a Unix socket."""
+    name = transport.get_extra_info("peername")
+    return name[0] if isinstance(name, tuple) else "127.0.0.1"
+
+
 def set_options(transport: asyncio.BaseTransport) -> None:
     """Set what a client's connection needs, if it is one of TCP."""
     sock = transport.get_extra_info("socket")

@@ -18,7 +18,7 @@ from gateway.base.tasks import becomes
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.store_url import capabilities_of
 from gateway.limiter.plan import MissingKey, Rule
-from gateway.limiter.trial import Trials
+from gateway.limiter.trial import enforced_policies
 from gateway.limits.decision import Decision
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.connection import ClientConnection
@@ -27,7 +27,6 @@ from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.proxy.server import Proxy
 from gateway.routing.path import canonical_path
-from gateway.routing.pattern import Pattern
 from gateway.routing.reasons import RoutedRequest, why_before, why_not
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
@@ -175,36 +174,33 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
         return found
     ask, rules = question
     decisions, store_error = await _peek(running, ask)
-    parts = Trials(running.decider.decide).split(ask, rules)
-    enforced = parts.enforced.rules if parts.enforced is not None else ()
+    is_enforced = enforced_policies(rules, ask.keys)
     counted = [
-        CountedLimit(rule, key, decisions[index] if decisions else None, rule in enforced)
-        for index, (rule, key) in enumerate(zip(rules, ask.keys, strict=True))
+        CountedLimit(rule, key, decision, is_enforced[rule.policy.name])
+        for rule, key, decision in zip(rules, ask.keys, decisions, strict=True)
     ]
     return found._replace(limits=counted, store_error=store_error)
 
 
-async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision], str]:
-    """Return what a store says of the keys of an ask; nothing, and perhaps why, if it cannot."""
+async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision | None], str]:
+    """Return what a store says of each key of an ask; Nones, and perhaps why, if it cannot."""
+    unknown = [None] * len(ask.limits)
     config, store = running.config, running.store
     can = capabilities_of(config.store.url)
     if not (can.is_shared and can.can_peek):
-        return (), ""
+        return unknown, ""
     await store.start()
     await becomes(lambda: store.is_ready, STORE_S)
     try:
         looked = [ask._replace(cost=0, max_wait_us=0)]
         verdicts = await decide_within(store, looked, max(config.store.deadline / US, STORE_S))
     except StoreError as error:
-        return (), str(error)
+        return unknown, str(error)
     return verdicts[0].decisions, ""
 
 
 def _other_routes(config: GatewayConfig, chosen: str | None, request: Request) -> list[OtherRoute]:
-    patterns = {
-        route.name: Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
-        for route in config.routes
-    }
+    patterns = {route.name: route.pattern for route in config.routes}
     path = canonical_path(request.path) if request.path != "*" else "/"
     routed = RoutedRequest(request.host, path, request.method, request.headers)
     others: list[OtherRoute] = []

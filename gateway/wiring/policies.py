@@ -110,18 +110,24 @@ def compile_plan(
         policy = compiled[name]
         # Without turns from a store, the wait does not show how many requests wait.
         queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
-        lines = zip(config.limits, limits_of(name, config), strict=True)
-        for position, (line, known) in enumerate(lines, start=1):
+        titles = titles_of(name, config)
+        lines = zip(titles, config.limits, limits_of(name, config), strict=True)
+        for title, line, known in lines:
             limit = bounded(known, known.max_wait_us, queue_max)
             if config.throttlex is not None and isinstance(key_of, RouteKeys):
                 key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
             else:
                 key = key_of(line.per, config.if_missing)
-            title = name if len(config.limits) == 1 else f"{name}-{position}"
             rules.append(Rule(policy, limit, key, title, as_written(line.per)))
     if sum(policies[name].throttlex is not None for name in names) > 1:
         raise ValueError("two policies of throttlex would count a request under one key")
     return (KeyedPlan if is_keyed(rules) else Plan)(rules)
+
+
+def titles_of(name: str, config: PolicyConfig) -> list[str]:
+    """Return the titles of a policy's limits, as in `Rule`."""
+    count = len(config.limits)
+    return [name] if count == 1 else [f"{name}-{position}" for position in range(1, count + 1)]
 
 
 def limits_of(name: str, config: PolicyConfig) -> list[Limit]:

@@ -52,7 +52,6 @@ def compile_routes(
             plan = compile_plan(RouteKeys(route.name), route.policies, configured, policies)
             if is_reported:
                 plan = ReportedPlan(plan.rules)
-        pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
         fields = limit_fields(plan.rules) if plan else None
         pages = compile_pages(config, route)
         compiled = Route(
@@ -72,7 +71,7 @@ def compile_routes(
             plan is not None and _repeats_refusals(plan, route.response_headers),
             decider,
         )
-        entries.append((pattern, compiled))
+        entries.append((route.pattern, compiled))
     return RouteTable(entries)
 
 

@@ -46,6 +46,8 @@ def _explain(file: Path, *arguments: str, status: int = 0) -> str:
     )
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
+    if status == 0:
+        assert not done.stderr
     return done.stdout if status == 0 else done.stdout + done.stderr
 
 
@@ -252,3 +254,17 @@ def test_it_leaves_nothing_in_the_store(redis_url: str, tmp_path: Path) -> None:
 
     with redis.Redis.from_url(redis_url) as client:
         assert [key for key in client.scan_iter(count=1000) if domain.encode() in key] == []
+
+
+def test_what_is_only_tried_out(tmp_path: Path) -> None:
+    """Nothing that is not enforced refuses in the verdict."""
+    file = tmp_path / "sluice.yaml"
+    file.write_text(
+        "listen: 127.0.0.1:8080\nroutes: { /a: { respond: x, policies: [shadow] } }\n"
+        "policies: { shadow: { limit: 1/h, mode: shadow } }\n"
+    )
+
+    told = _explain(file, "/a")
+
+    assert "    Not enforced: it is only tried out.\n" in told
+    assert "Verdict: answered by the gateway.\n" in told

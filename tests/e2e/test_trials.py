@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,7 +13,7 @@ from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from tests.conftest import StartGateway
 from tests.e2e.raw import RecordingUpstream, get
 from tests.e2e.signs import metric, request_lines
-from tests.processes import PYTHON_PATH, Gateway, free_port
+from tests.processes import Gateway, free_port
 
 CONFIG: Final = """\
 store: {{ url: '{store}', deadline: 20s }}
@@ -141,23 +137,3 @@ policies:
         metrics = limiter.metrics.policies
         assert metrics["shadow"].shadow_refused == 2
         assert metrics["changing~candidate"].shadow_refused == 2
-
-
-def test_explain_says_what_is_only_tried_out(tmp_path: Path) -> None:
-    """Nothing that is not enforced refuses in the verdict."""
-    file = tmp_path / "sluice.yaml"
-    file.write_text(
-        "listen: 127.0.0.1:8080\nroutes: { /a: { respond: x, policies: [shadow] } }\n"
-        "policies: { shadow: { limit: 1/h, mode: shadow } }\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", "explain", "-c", str(file), "/a"],
-        env={**os.environ, "PYTHONPATH": PYTHON_PATH},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "    Not enforced: it is only tried out.\n" in done.stdout
-    assert "Verdict: answered by the gateway.\n" in done.stdout
-    assert not done.stderr

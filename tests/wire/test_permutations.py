@@ -15,13 +15,6 @@ from tests.wire.test_request_fuzz import conversation, is_subsequence
 
 
 @pytest.fixture(scope="module")
-def origin() -> Iterator[OracleOrigin]:
-    """What all permutations are sent to."""
-    with OracleOrigin() as origin:
-        yield origin
-
-
-@pytest.fixture(scope="module")
 def gateway(origin: OracleOrigin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all of them; a traceback of any fails at the end."""
     folder = tmp_path_factory.mktemp("gateway")

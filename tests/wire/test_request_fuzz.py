@@ -33,13 +33,6 @@ streams = st.one_of(
 
 
 @pytest.fixture(scope="module")
-def origin() -> Iterator[OracleOrigin]:
-    """What all examples are sent to."""
-    with OracleOrigin() as origin:
-        yield origin
-
-
-@pytest.fixture(scope="module")
 def gateway(origin: OracleOrigin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all examples; a traceback of any of them fails at the end."""
     folder = tmp_path_factory.mktemp("gateway")

@@ -24,13 +24,6 @@ BYTE_BY_BYTE_MAX = 2_000
 
 
 @pytest.fixture(scope="module")
-def origin() -> Iterator[OracleOrigin]:
-    """What all cases are sent to."""
-    with OracleOrigin() as origin:
-        yield origin
-
-
-@pytest.fixture(scope="module")
 def gateway(origin: OracleOrigin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all cases; a traceback of any of them fails at the end."""
     gateway = Gateway.start(

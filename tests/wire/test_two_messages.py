@@ -33,13 +33,6 @@ NEXT: Final = b"GET /free?b HTTP/1.1\r\nHost: a.test\r\nX-Own: 1\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
-def origin() -> Iterator[OracleOrigin]:
-    """What all examples are sent to."""
-    with OracleOrigin() as origin:
-        yield origin
-
-
-@pytest.fixture(scope="module")
 def gateway(origin: OracleOrigin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One gateway for all; what is under `/spent` has been spent."""
     gateway = Gateway.start(CONFIG.format(url=origin.url), tmp_path_factory.mktemp("gateway"))

@@ -27,6 +27,7 @@ from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.units import format_duration
 from gateway.config.values.words import join, number
 from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
+from gateway.limits.notation import UNITS
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.forwarding import is_origin_field
 from gateway.routing.pattern import Pattern
@@ -171,7 +172,7 @@ def unreachable(routes: Sequence[tuple[int, RouteConfig]]) -> Iterator[Finding]:
     places: list[int] = []
     for place, (index, route) in enumerate(routes):
         try:
-            pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+            pattern = route.pattern
         except ValueError as error:
             yield Finding(("routes", index, KEY), f"this matches no request: {error}")
         else:
@@ -383,11 +384,10 @@ def _meant_quotas(line: LimitLine, path: Path) -> Iterator[Finding]:
     yield Finding(path, message, hint)
 
 
-_DAY_US: Final = 86_400_000_000
 _CALENDARS: Final = {
-    _DAY_US: "day",
-    7 * _DAY_US: "week",
-    **dict.fromkeys((28 * _DAY_US, 30 * _DAY_US, 31 * _DAY_US), "month"),
+    UNITS["d"]: "day",
+    7 * UNITS["d"]: "week",
+    **dict.fromkeys((28 * UNITS["d"], 30 * UNITS["d"], 31 * UNITS["d"]), "month"),
 }
 """What periods of this many microseconds surely mean."""
 

@@ -12,7 +12,6 @@ from gateway.config.models.direct_responses import PAGE_VARIABLES
 from gateway.config.models.gateway import ErrorPage, FieldEdits, GatewayConfig
 from gateway.config.values.findings import KEY, Finding, Path
 from gateway.http.editing.template import VARIABLES
-from gateway.routing.pattern import Pattern
 from gateway.routing.table import RouteTable
 
 _is_one_word: Final = re.compile(r"[a-z0-9_-]+").fullmatch
@@ -60,12 +59,7 @@ class _NoFields:
 
 def redirect_loops(config: GatewayConfig) -> Iterator[Finding]:
     """Return redirects to a path of the same route."""
-    table = RouteTable(
-        [
-            (Pattern(route.host, route.path, route.methods, tuple(route.headers.items())), index)
-            for index, route in enumerate(config.routes)
-        ]
-    )
+    table = RouteTable([(route.pattern, index) for index, route in enumerate(config.routes)])
     for index, route in enumerate(config.routes):
         redirect = route.redirect
         path = redirect.to.partition("?")[0] if redirect else ""

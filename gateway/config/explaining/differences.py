@@ -28,7 +28,6 @@ from gateway.config.values.base import Model
 from gateway.config.values.store_url import is_same_store, parse_store_url
 from gateway.config.values.types import LimitLine
 from gateway.config.values.words import join
-from gateway.routing.pattern import Pattern
 
 MAX_NAMES: Final = 8
 """How many names a sentence has at most."""
@@ -198,7 +197,7 @@ def _order(before: Mapping[str, RouteConfig], after: Mapping[str, RouteConfig]) 
     equals: dict[object, list[str]] = {}
     for name, route in after.items():
         if name in places:
-            pattern = Pattern(route.host, route.path, route.methods, tuple(route.headers.items()))
+            pattern = route.pattern
             segments = pattern.shape.segments, pattern.shape.is_prefix
             equals.setdefault((pattern.site, segments, pattern.specificity), []).append(name)
     for names in equals.values():

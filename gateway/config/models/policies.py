@@ -99,6 +99,20 @@ def bind(
     )
 
 
+def _read_lines(
+    limits: tuple[LimitLine, ...],
+    algorithm: str,
+    queue: QueueConfig | None = None,
+    *,
+    lease_us: int = LEASE_US,
+    count_refused: bool = False,
+) -> tuple[LimitLine, ...]:
+    """Check and bind limits in our own notation; arguments as in `bind`."""
+    for index, line in enumerate(limits):
+        check_line(line, index, algorithm, count_refused=count_refused)
+    return bind(limits, algorithm, queue, lease_us=lease_us, count_refused=count_refused)
+
+
 def has_queue(limits: tuple[LimitLine, ...]) -> bool:
     """Return whether requests can wait for one of these limits: all but those in flight."""
     return any(
@@ -152,10 +166,7 @@ class CandidateConfig(Model):
     def _bind_limits(
         cls, limits: tuple[LimitLine, ...], info: ValidationInfo
     ) -> tuple[LimitLine, ...]:
-        algorithm: str = info.data.get("algorithm", "token_bucket")
-        for index, line in enumerate(limits):
-            check_line(line, index, algorithm, count_refused=False)
-        bound = bind(limits, algorithm, None, lease_us=LEASE_US, count_refused=False)
+        bound = _read_lines(limits, info.data.get("algorithm", "token_bucket"))
         _check_in_flight(bound)
         return bound
 
@@ -258,13 +269,10 @@ class PolicyConfig(Model):
             line: LimitLine = said["throttlex"].line
             queue: QueueConfig | None = said.get("queue")
             return bind((line,), "", queue, lease_us=LEASE_US, count_refused=False)
-        algorithm: str = said.get("algorithm", "token_bucket")
         count_refused: bool = said.get("count_refused", False)
-        for index, line in enumerate(limits):
-            check_line(line, index, algorithm, count_refused=count_refused)
-        return bind(
+        return _read_lines(
             limits,
-            algorithm,
+            said.get("algorithm", "token_bucket"),
             None if count_refused else said.get("queue"),
             lease_us=said.get("lease", LEASE_US),
             count_refused=count_refused,

@@ -48,6 +48,7 @@ from gateway.config.values.types import (
 )
 from gateway.config.values.written import FilledText, WrittenPart
 from gateway.http.editing.template import TemplateError
+from gateway.routing.pattern import Pattern
 
 _FOR_UPSTREAMS: Final = (
     *("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"),
@@ -206,6 +207,15 @@ class RouteConfig(Model):
         # With these statuses, methods other than GET return as GET (RFC 9110, section 15.4).
         is_get = redirect.status in (301, 302, 303) and "GET" not in self.methods
         return not (self.methods and is_get) and path in ("{path}", self.path)
+
+    @property
+    def pattern(self) -> Pattern:
+        """Return the conditions on requests, compiled.
+
+        Raises:
+            ValueError: they match no request.
+        """
+        return Pattern(self.host, self.path, self.methods, tuple(self.headers.items()))
 
     @property
     def path_change(self) -> PathChange:

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.base.errors import BadRequestError
-from gateway.net.client_socket import end_writing, set_options
+from gateway.net.client_socket import end_writing, peer_of, set_options
 from gateway.proxy.client.deadline import ClientDeadline, give_up, is_sending
 from gateway.proxy.client.half_close import HalfClosed
 from gateway.proxy.client.read_flow import ReadFlow
@@ -229,9 +229,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
-        if not self.peer:
-            name = transport.get_extra_info("peername")
-            self.peer = name[0] if isinstance(name, tuple) else "127.0.0.1"
+        self.peer = self.peer or peer_of(transport)
         self.peer_key, self.is_trusted = self._handler.recognise(self.peer)
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"

@@ -12,7 +12,7 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from gateway.net.client_socket import end_writing, set_options
+from gateway.net.client_socket import end_writing, peer_of, set_options
 from gateway.net.tls.handshake import ServerConnection
 from gateway.net.unsent import unsent_bytes
 from gateway.proxy.client.deadline import FAIR_S
@@ -316,9 +316,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start serving."""
-        if not self.peer:
-            name = transport.get_extra_info("peername")
-            self.peer = name[0] if isinstance(name, tuple) else "127.0.0.1"
+        self.peer = self.peer or peer_of(transport)
         self.peer_key, self.is_trusted = self._handler.recognise(self.peer)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:

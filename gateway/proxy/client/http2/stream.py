@@ -293,19 +293,18 @@ class Http2Stream:
         if queued or not self._ends:
             return queued > 0
         if self.body is not None and not self.body.is_eof():
-            self._linger(self.body)
+            self._linger()
         return False
 
-    def _linger(self, body: StreamBody) -> None:
+    def _linger(self) -> None:
         """Discard the rest of a request that was answered, for a while, before a reset.
 
         RFC 9113, section 8.1, allows to reset the stream immediately; but a client that still has
         to send the end of its request, and be it an empty frame, may then lose the response.
         """
+        self._drop_body()
         self.body = None
         connection = self._connection
-        if size := body.drop():
-            connection.framing.taken(self.number, size)
         self._on_late = self._stop_lingering
         self.due = connection.loop.time() + connection.acceptor.settings.timeouts.linger
         connection.note_due(self.due)
@@ -351,11 +350,14 @@ class Http2Stream:
         self.is_over = True
         self.transport = None
         self.due = inf
-        if self.body is not None and (size := self.body.drop()):
-            # What was not read counts against the window of the connection.
-            self._connection.framing.taken(self.number, size)
+        self._drop_body()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+
+    def _drop_body(self) -> None:
+        """Drop what was not read of the body, which counts against the connection's window."""
+        if self.body is not None and (size := self.body.drop()):
+            self._connection.framing.taken(self.number, size)
 
     def client_left(self, error: str = "") -> None:
         """Stop serving: the client has reset the stream, or left."""
