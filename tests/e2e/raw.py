@@ -169,7 +169,8 @@ class RawUpstream:
         thread.start()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        # It ends when the listener is closed.
+        with contextlib.suppress(OSError, ValueError):
             while True:
                 is_readable(self._listener)
                 with self._accepting:
