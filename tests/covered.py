@@ -64,6 +64,10 @@ COVERED: Final[Mapping[str, str]] = {
         "proxy.client.http2.connection proxy.client.http2.receiver proxy.client.http2.stream"
         " proxy.client.protocol_choice"
     ),
+    "proxy/test_http2_upstreams.py": (
+        "proxy.upstream.http1_connection proxy.upstream.http2.*"
+        " proxy.http2.client_framing proxy.http2.framing proxy.http2.lines"
+    ),
     "proxy/test_in_flight.py": "limiter.lease_keeper",
     "proxy/test_tls.py": "net.tls.handshake",
     "proxy/test_unread_answers.py": "net.unsent",

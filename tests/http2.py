@@ -313,8 +313,8 @@ class Http2Client:
         self.heard[stream].window = self._initial
         return stream
 
-    async def upload(self, stream: int, body: bytes) -> None:
-        """Send a body as the gateway's windows allow, and end it."""
+    async def upload(self, stream: int, body: bytes, *, ends: bool = True) -> None:
+        """Send a body, or a piece of it, as the gateway's windows allow."""
         at = 0
         while at < len(body):
             await self.until(lambda: min(self.may_send, self.heard[stream].may_send) > 0)
@@ -323,7 +323,7 @@ class Http2Client:
             at += len(piece)
             self.may_send -= len(piece)
             self.heard[stream].may_send -= len(piece)
-            self.send(data(stream, piece, ends=at == len(body)))
+            self.send(data(stream, piece, ends=ends and at == len(body)))
             await asyncio.sleep(0)
 
     async def until(self, is_so: Any) -> None:

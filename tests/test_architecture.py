@@ -31,6 +31,7 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "net.unsent": "bytes written to a client but not yet acknowledged",
         "systems.grpc.protobuf": "messages of Protocol Buffers",
         "proxy.http1": "HTTP/1 as both sides of the proxy read it (pure)",
+        "proxy.http2": "HTTP/2 as both sides of the proxy read it (no I/O)",
     },
     {
         "systems.*.codec*": "protocols of other systems: bytes to values and back (pure)",

@@ -189,6 +189,13 @@ class UpstreamClosedError(UpstreamError):
     kind = "closed"
 
 
+class UpstreamUnprocessedError(UpstreamClosedError):
+    """The upstream says that it has done nothing with the request (RFC 9113, section 8.7)."""
+
+    title = "The upstream refused the request"
+    kind = "refused"
+
+
 class UpstreamTimeout(UpstreamError):
     """A time limit expired; `phase` is connect, first_byte, idle, total or queue."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from gateway.base.errors import UpstreamError, UpstreamTimeout
+from gateway.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnprocessedError
 
 if TYPE_CHECKING:
     from gateway.proxy.upstream.answer_reader import AnswerReader
@@ -61,7 +61,10 @@ class Attempts:
         """
         rule = self._rule
         reason = rule.reason(outcome, self._method)
-        if reason == "connect":
+        if isinstance(outcome, UpstreamUnprocessedError):
+            if not is_kept:
+                return False
+        elif reason == "connect":
             self._upstream.budget.unsent += 1
         elif reason and not (is_kept and _is_unseen(outcome, answer)):
             return False

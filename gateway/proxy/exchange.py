@@ -18,6 +18,7 @@ from gateway.base.errors import (
     UpstreamError,
     UpstreamProtocolError,
     UpstreamTimeout,
+    UpstreamUnprocessedError,
 )
 from gateway.proxy.attempts import Attempts
 from gateway.proxy.direct_responses import intercepted
@@ -85,6 +86,7 @@ class Exchange:
         "_may_switch",
         "_sent_ns",
         "_ticket",
+        "_was_refused",
         "attempts",
         "connection",
         "error",
@@ -125,6 +127,7 @@ class Exchange:
         self._framing = b""
         self._may_switch = False
         self._may_repeat = False
+        self._was_refused = False
         self._sent_ns = 0
         self._ticket = NO_TICKET
 
@@ -169,9 +172,7 @@ class Exchange:
         if request.message.upgrade and may_open_websocket(request, route):
             self._may_switch = True
             self._framing += SWITCH
-        pool = upstream.only
-        if pool is None:
-            pool = self._pick(upstream)
+        pool = upstream.only or self._pick(upstream)
         self.pool = pool
         self.upstream_name = pool.name if self.attempts is None else self.attempts.named(pool)
         self._may_repeat = True
@@ -192,7 +193,7 @@ class Exchange:
         """Send the request over a connection that is new, or was handed over by another request."""
         assert self.pool is not None
         assert self.ruling is not None
-        self._may_repeat = self._may_repeat and connection.answer.is_complete
+        self._may_repeat = self._may_repeat and connection.is_used
         return self._send(self.pool, connection, self.ruling)
 
     def failed(self, error: UpstreamError) -> Step:
@@ -206,9 +207,9 @@ class Exchange:
         assert pool is not None
         if connection is not None:
             connection.abort()
-            if self._is_lost_in_reuse(connection, error):
-                # Only once (RFC 9112, section 9.3.1).
-                self._may_repeat = False
+            if self._is_lost_in_reuse(connection, error) or self._is_unprocessed(error):
+                # Only once (RFC 9112, section 9.3.1; RFC 9113, section 8.7).
+                self._may_repeat, self._was_refused = False, True
                 self.connection = None
                 return self._connect()
         if upload is not None:
@@ -391,6 +392,12 @@ class Exchange:
             and isinstance(error, UpstreamClosedError)
             and not connection.answer.has_begun
             and self.request.method in IDEMPOTENT
+        )
+
+    def _is_unprocessed(self, error: UpstreamError) -> bool:
+        """Return whether to resend: the upstream says that it has done nothing with the request."""
+        return isinstance(error, UpstreamUnprocessedError) and not (
+            self._was_refused or self.upload is not None
         )
 
     def _judge(self, judge: Judge, outcome: AttemptOutcome) -> None:

@@ -85,22 +85,15 @@ class Upload:
                 raise BadRequestError("The request's body is too large", 413, kind="too_large")
             if self.kept is not None:
                 self.kept = self.kept + data if size <= self._max_kept else None
-            await connection.write(chunk(data, is_chunked=self._is_chunked))
-        if self._is_chunked:
-            await connection.write(b"0\r\n\r\n")
+            await connection.write(data, is_chunked=self._is_chunked)
+        await connection.finish_body(is_chunked=self._is_chunked)
         self.is_done = True
-        connection.sent()
 
     def _is_late(self) -> None:
         self.error = BadRequestError(
             "The request's body did not arrive in time", 408, kind="body_timeout"
         )
         self._payload.set_exception(self.error)
-
-
-def chunk(data: bytes, *, is_chunked: bool) -> bytes:
-    """Return a piece of a body as it is written (RFC 9112, section 7.1, where it is chunked)."""
-    return b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data
 
 
 def take_body(

@@ -32,6 +32,7 @@ from gateway.net.tls.files import (
 from gateway.net.tls.handshake import PROTOCOLS, PROTOCOLS_WITH_HTTP2
 from gateway.net.tls.server import ServerTls
 from gateway.net.tls.texts import TlsTexts, read_pair
+from gateway.proxy.upstream.pool import H2
 
 DAY_S: Final = 86_400
 SOON_S: Final = 14 * DAY_S
@@ -62,17 +63,28 @@ def frontend_tls(tls: ListenerTls) -> TlsTexts:
     return TlsTexts([_pair(one) for one in tls.pairs], tls.client_ca, tls.client_names)
 
 
-def upstream_tls(tls: UpstreamTlsConfig | None) -> UpstreamTls:
-    """Return TLS to an upstream, not loaded yet."""
+def upstream_tls(tls: UpstreamTlsConfig | None, protocol: str = "") -> UpstreamTls:
+    """Return TLS to an upstream, not loaded yet.
+
+    Args:
+        tls: as configured; None for what is usual.
+        protocol: what is agreed on with its servers (ALPN); empty for anything.
+    """
     if tls is None:
-        return UpstreamTls(None, None)
+        return UpstreamTls(None, None, protocol=protocol)
     return UpstreamTls(
         tls.ca,
         _pair_of(tls),
         tls.server_name or "",
         verifies=tls.verify,
         is_strict=tls.strict,
+        protocol=protocol,
     )
+
+
+def upstream_tls_http2(tls: UpstreamTlsConfig | None) -> UpstreamTls:
+    """Return TLS to an upstream that speaks HTTP/2, not loaded yet."""
+    return upstream_tls(tls, H2)
 
 
 def inspection(*, is_start: bool) -> Inspect:

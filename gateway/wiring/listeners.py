@@ -17,14 +17,15 @@ from gateway.net.tls.files import TlsFileError
 from gateway.net.tls.server import ServerTls
 from gateway.net.tls.texts import TlsTexts
 from gateway.proxy.client.handler import ListenerRules
-from gateway.proxy.client.http2.framing import IS_AVAILABLE, LIBRARY
 from gateway.proxy.client.listener import AcceptPlan
+from gateway.proxy.http2.framing import IS_AVAILABLE, LIBRARY
 from gateway.routing.client_address import ClientAddress
 from gateway.wiring.certificates import (
     frontend_tls,
     server_tls,
     server_tls_http1,
     upstream_tls,
+    upstream_tls_http2,
 )
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ def certificates_of(
             for one in config.listen
         ),
         {
-            name: once(upstream_tls, upstream.tls, name)
+            name: once(upstream_tls_http2 if upstream.http2 else upstream_tls, upstream.tls, name)
             for name, upstream in config.upstreams.items()
             if any(target.scheme == "https" for target in upstream.targets)
         },
@@ -135,19 +136,23 @@ def offers_http2(listener: ListenerConfig) -> bool:
 
 
 def check_http2(config: GatewayConfig, *, is_available: bool = IS_AVAILABLE) -> None:
-    """Say so if clients cannot speak HTTP/2 because its library is missing.
+    """Say so if HTTP/2 cannot be spoken because its library is missing.
 
     Raises:
-        StartError: a listener without TLS is for clients that know that they may.
+        StartError: an upstream wants it, or a listener without TLS, whose clients know that they
+            may speak it.
     """
     asking = [one for one in config.listen if one.speaks_http2]
-    if is_available or not asking:
+    upstream = next((name for name, one in config.upstreams.items() if one.http2), None)
+    if is_available or not (asking or upstream):
         return
     hint = f"install its library: {shlex.quote(sys.executable)} -m pip install {LIBRARY}"
     for number, listener in enumerate(config.listen):
         if listener.speaks_http2 and listener.tls is None:
             path = "listen.http2" if len(config.listen) == 1 else f"listen[{number}].http2"
             raise StartError(path, "HTTP/2 is not available here", hint)
+    if upstream is not None:
+        raise StartError(f"upstreams.{upstream}.http2", "HTTP/2 is not available here", hint)
     log.warning("Clients are offered HTTP/1.1 only: HTTP/2 is not available; %s", hint)
 
 

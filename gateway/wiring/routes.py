@@ -52,17 +52,19 @@ def compile_routes(
             plan = compile_plan(RouteKeys(route.name), route.policies, configured, policies)
             if is_reported:
                 plan = ReportedPlan(plan.rules)
+        upstream = None if route.upstream is None else upstreams[route.upstream]
         fields = limit_fields(plan.rules) if plan else None
         pages = compile_pages(config, route)
         compiled = Route(
             route.name,
-            None if route.upstream is None else upstreams[route.upstream],
+            upstream,
             compile_direct_response(route),
             plan,
             fields,
             metrics.route(route.name),
-            route.websocket,
-            None if route.upstream is None else _retry(route, config, upstreams[route.upstream]),
+            # An upgrade is a matter of HTTP/1.1.
+            route.websocket and upstream is not None and not upstream.speaks_http2,
+            None if upstream is None else _retry(route, config, upstream),
             config.server.max_body if route.max_body is None else route.max_body or None,
             compile_outgoing(route),
             compile_edit(route.response_headers, route.name),

@@ -21,6 +21,7 @@ import pytest
 
 from gateway.config.models.gateway import GatewayConfig
 from gateway.proxy.client.connection import ClientConnection
+from gateway.proxy.upstream.http2.pool import StreamPool
 from gateway.wiring.gateway import Gateway
 from gateway.wiring.worker_resources import WorkerResources
 from tests.breaking import abort, reset
@@ -346,7 +347,11 @@ class Running:
         for upstream in self.gateway._running.upstreams.values():
             counted = upstream.metrics.connections
             for pool in upstream._pools:
-                counted -= len(pool._open)
+                if isinstance(pool, StreamPool):
+                    counted -= len(pool._connections)
+                    found[f"{pool.name}: opening"] = pool._opening
+                else:
+                    counted -= len(pool._open)
                 found[f"{pool.name}: connecting"] = pool._connecting
                 found[f"{pool.name}: pending"] = len(pool._pending)
                 found[f"{pool.name}: lent"] = len(pool._open) - len(pool._idle)

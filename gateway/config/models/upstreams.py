@@ -194,7 +194,17 @@ class UpstreamConfig(Model):
     retry: Annotated[RetryConfig | None, Off] = Field(
         None, description="Retries: the number of tries, or a mapping with options."
     )
+    http2: Switch = Field(
+        False,
+        description="Whether the targets are spoken to with HTTP/2: those with https:// by ALPN, "
+        "others by prior knowledge.",
+    )
     max_connections: Positive = Field(1024, description="The most open connections to each target.")
+    max_streams: Positive = Field(
+        100,
+        description="With HTTP/2, the most requests on a connection at a time; a target may allow "
+        "fewer.",
+    )
     max_pending: Pending = Field(
         "auto",
         description="Requests that may wait for a free connection to a target; others are answered "

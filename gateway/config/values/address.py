@@ -430,7 +430,7 @@ def _explain_scheme(parts: SplitResult, text: str, shown: str) -> tuple[str, str
         return f"{parts.scheme!r} is not needed", f"write {scheme}://; upgrades pass through it"
     message = f"{parts.scheme!r} is not a scheme of an upstream"
     if parts.scheme in {"h2", "h2c", "grpc", "grpcs"}:
-        return message, "use http:// or https://; HTTP/2 to upstreams is not supported"
+        return message, "use http:// or https://, and http2: true beside the targets"
     return message, "use http:// or https://"
 
 

@@ -18,6 +18,7 @@ class UpstreamTls(Renewed):
         server_name: the name that is requested and verified; empty for the target's own.
         verifies: whether certificate and name are verified.
         is_strict: as in `files.client_context`.
+        protocol: what is agreed on with the server (ALPN); empty for anything.
 
     Attributes:
         context: for new connections, once it is loaded.
@@ -32,12 +33,14 @@ class UpstreamTls(Renewed):
         *,
         verifies: bool = True,
         is_strict: bool = False,
+        protocol: str = "",
     ) -> None:
         super().__init__(files_of(() if pair is None else (pair,), ca))
         self._ca = ca
         self._pair = pair
         self._verifies = verifies
         self._is_strict = is_strict
+        self._protocol = protocol
         self.server_name = server_name
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -45,3 +48,5 @@ class UpstreamTls(Renewed):
         self.context = client_context(
             self._ca, self._pair, verifies=self._verifies, is_strict=self._is_strict
         )
+        if self._protocol:
+            self.context.set_alpn_protocols([self._protocol])

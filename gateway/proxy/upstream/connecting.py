@@ -6,39 +6,43 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from gateway.base.clock import monotonic_us
 from gateway.base.errors import UpstreamConnectError, UpstreamTlsError
 from gateway.config.models.gateway import Target
 from gateway.proxy.upstream.addresses import Addresses
-from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeouts
 from gateway.proxy.upstream.names import Name
 
 NEXT_S: Final = 0.25
 """After this long without a connection, the next address is tried as well (RFC 8305, section 5)."""
 
 
+Opened = TypeVar("Opened")
+
+
 async def open_connection(
     place: Target | Name,
     port: int,
+    make: Callable[[str], Opened],
     *,
-    on_close: Callable[[UpstreamConnection], None],
-    timeouts: UpstreamTimeouts,
     ssl_context: ssl.SSLContext | None,
-    max_head: int,
     server_name: str = "",
-) -> UpstreamConnection:
+    protocol: str = "",
+) -> Opened:
     """Connect.
 
     Args:
         place: a target at an address or a socket, or the name of one.
         port: of the server.
-        on_close: called when the connection is closed.
-        timeouts: its time limits.
+        make: returns what reads and writes, an asyncio protocol, given the address of the other
+            end; that is empty if there is only one.
         ssl_context: for TLS; None for none.
-        max_head: most bytes of header fields in one answer.
         server_name: the name that TLS requests and verifies.
+        protocol: what TLS has to agree on (ALPN); empty for anything.
+
+    Returns:
+        What was made.
 
     Raises:
         UpstreamTlsError: the server's certificate does not match, or TLS failed otherwise.
@@ -48,18 +52,20 @@ async def open_connection(
     where: dict[str, Any] = {}
     loop = asyncio.get_running_loop()
 
-    def connection() -> UpstreamConnection:
-        return UpstreamConnection(on_close, timeouts, max_head, address)
+    def connection() -> asyncio.BaseProtocol:
+        # It has the methods of a protocol, but not its class.
+        return cast("asyncio.BaseProtocol", make(address))
 
     try:
         if not isinstance(place, Name) and place.socket:
-            return (await loop.create_unix_connection(connection, place.socket))[1]
+            _, opened = await loop.create_unix_connection(connection, place.socket)
+            return cast("Opened", opened)
         if isinstance(place, Name):
             await place.ready()
             address, where["sock"] = await _connect_to(place, port)
         else:
             where["host"], where["port"] = place.host, port
-        _, protocol = await loop.create_connection(
+        transport, opened = await loop.create_connection(
             connection,
             ssl=ssl_context,
             server_hostname=server_name if ssl_context is not None else None,
@@ -70,7 +76,12 @@ async def open_connection(
         raise UpstreamTlsError(reason.replace("_", " ").lower()) from error
     except OSError as error:
         raise UpstreamConnectError(str(error)) from error
-    return protocol
+    if protocol and ssl_context is not None:
+        tls = transport.get_extra_info("ssl_object")
+        if tls.selected_alpn_protocol() != protocol:
+            transport.abort()
+            raise UpstreamTlsError(f"the target does not offer {protocol} (ALPN)")
+    return cast("Opened", opened)
 
 
 async def _connect_to(name: Name, port: int) -> tuple[str, socket.socket]:

@@ -28,12 +28,16 @@ from gateway.config.models.upstreams import part_of
 from gateway.config.values.address import is_ip_address
 from gateway.net.tls.client import UpstreamTls
 from gateway.observe.metrics import UpstreamMetrics
-from gateway.proxy.upstream.connecting import open_connection
+from gateway.proxy.upstream.connecting import Opened, open_connection
 from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeouts
+from gateway.proxy.upstream.http1_connection import Http1Connection
 from gateway.proxy.upstream.names import Name, Resolve, resolve
 from gateway.proxy.upstream.small_buffer_reader import SlowReaders
 
 log = logging.getLogger(__name__)
+
+H2 = "h2"
+"""What TLS agrees on (ALPN) for HTTP/2."""
 
 SOCKET_HOST = "localhost"
 """The `Host` sent to a Unix socket if the client names none, as in nginx."""
@@ -108,7 +112,7 @@ class TargetPool:
         if target.scheme == "https":
             self._tls = tls
             if tls is None:
-                self._tls = UpstreamTls(None, None)
+                self._tls = UpstreamTls(None, None, protocol=H2 if config.http2 else "")
                 self._tls.load()
         self._problem = ""
         self.metrics = metrics
@@ -243,15 +247,20 @@ class TargetPool:
     async def _open_connection(
         self, on_close: Callable[[UpstreamConnection], None]
     ) -> UpstreamConnection:
+        return await self._open_any(
+            lambda address: Http1Connection(on_close, self._timeouts, self._max_head, address)
+        )
+
+    async def _open_any(self, make: Callable[[str], Opened], protocol: str = "") -> Opened:
+        """Connect; arguments as in `open_connection`."""
+        tls = self._tls
         return await open_connection(
             self._target if self._named is None else self._named,
             self._target.port,
-            on_close=on_close,
-            timeouts=self._timeouts,
-            ssl_context=self._tls.context if self._tls is not None else None,
-            server_name=(self._tls.server_name if self._tls is not None else "")
-            or self._target.tls_name,
-            max_head=self._max_head,
+            make,
+            ssl_context=tls.context if tls is not None else None,
+            server_name=(tls.server_name if tls is not None else "") or self._target.tls_name,
+            protocol=protocol,
         )
 
     def _log_problem(self, problem: str) -> None:
@@ -317,7 +326,7 @@ class TargetPool:
             if not place.done():
                 place.cancel()
                 del self._pending[place]
-            else:
+            elif place.exception() is None:
                 self._pass_on(place.result())
             if isinstance(error, TimeoutError):
                 self._late.note()

@@ -16,6 +16,7 @@ from gateway.base.errors import (
     UpstreamConnectError,
     UpstreamError,
     UpstreamTimeout,
+    UpstreamUnprocessedError,
 )
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 
@@ -62,7 +63,8 @@ class RetryRule:
             method: of the request.
 
         Returns:
-            `connect` if nothing was sent; otherwise `reset`, `timeout` or `status`.
+            `connect` if nothing was sent, or nothing was done with it; otherwise `reset`, `timeout`
+            or `status`.
         """
         if isinstance(outcome, int):
             reason = "status" if outcome in self.statuses else ""
@@ -85,7 +87,7 @@ class RetryRule:
 
 
 def _failure(error: UpstreamError) -> str:
-    if isinstance(error, UpstreamConnectError):
+    if isinstance(error, UpstreamConnectError | UpstreamUnprocessedError):
         return "connect"
     if isinstance(error, UpstreamClosedError):
         return "reset"

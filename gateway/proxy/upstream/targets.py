@@ -11,6 +11,7 @@ from gateway.config.models.gateway import UpstreamConfig
 from gateway.net.tls.client import UpstreamTls
 from gateway.observe.metrics import UpstreamMetrics
 from gateway.proxy.upstream.balancing import NO_TICKET
+from gateway.proxy.upstream.http2.pool import StreamPool
 from gateway.proxy.upstream.load_balancer import LoadBalancer
 from gateway.proxy.upstream.names import Resolve, resolve
 from gateway.proxy.upstream.pool import TargetPool
@@ -44,6 +45,7 @@ class Upstream:
     Attributes:
         name: as configured.
         metrics: its counters.
+        speaks_http2: whether its targets are spoken to with HTTP/2.
         health: how its targets are checked; None if they are not.
         balancer: chooses among the targets; None if there is no choice.
         only: the target of every request then; None if `pick` has a choice.
@@ -65,6 +67,7 @@ class Upstream:
         self.name = name
         self.metrics = metrics
         self.health = config.health
+        self.speaks_http2 = config.http2
         self._config = config
         self._tls = tls
         self._seat = seat
@@ -74,7 +77,8 @@ class Upstream:
         for target in config.targets:
             pool = next((one for one in kept if one.is_of(target) and one not in pools), None)
             if pool is None:
-                pool = TargetPool(target, config, metrics, max_head, tls, look_up, workers)
+                make = StreamPool if config.http2 else TargetPool
+                pool = make(target, config, metrics, max_head, tls, look_up, workers)
             pools.append(pool)
         self._pools = tuple(pools)
         self.balancer: LoadBalancer | None = None

@@ -352,12 +352,12 @@ FILES: Final = [
     (
         "routes:\n  /a:\n    upstream: grpc://127.0.0.1:9000\n",
         "'grpc' is not a scheme of an upstream",
-        "use http:// or https://; HTTP/2 to upstreams is not supported",
+        "use http:// or https://, and http2: true beside the targets",
     ),
     (
         "routes:\n  /a:\n    upstream: h2c://127.0.0.1:9000\n",
         "'h2c' is not a scheme of an upstream",
-        "use http:// or https://; HTTP/2 to upstreams is not supported",
+        "use http:// or https://, and http2: true beside the targets",
     ),
     (
         "listen: 8080\n" + THE_REST,

@@ -20,6 +20,7 @@ from gateway.config.models.upstreams import part_of
 from gateway.observe.metrics import UpstreamMetrics
 from gateway.proxy.upstream.connection import UpstreamConnection
 from gateway.proxy.upstream.health import check_request
+from gateway.proxy.upstream.http1_connection import Http1Connection
 from gateway.proxy.upstream.pool import TargetPool
 from gateway.proxy.upstream.targets import Upstream
 from tests.proxy.wire import OK, Peer, ScriptedUpstream, answering, get, post, running
@@ -82,6 +83,7 @@ async def test_what_is_written_is_sent_at_once() -> None:
     """Nagle's algorithm would hold the end of a body back until the upstream acknowledges."""
     async with answering(OK) as upstream, pool_of(upstream) as (pool, _):
         connection = await pool.connect()
+        assert isinstance(connection, Http1Connection)
         assert connection.transport is not None
         sock = connection.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -321,6 +323,7 @@ async def test_a_connection_that_dies_in_the_hands_of_the_line() -> None:
         await exchange(connection)
         waiting = asyncio.create_task(pool.connect())
         await asyncio.sleep(0)
+        assert isinstance(connection, Http1Connection)
         assert connection.transport is not None
         connection.transport.close()
         pool.give_back(connection)

@@ -18,15 +18,15 @@ from gateway.net.unsent import unsent_bytes
 from gateway.proxy.client.deadline import FAIR_S
 from gateway.proxy.client.http2.authority import HostCheck
 from gateway.proxy.client.http2.frame_meter import FrameMeter
-from gateway.proxy.client.http2.framing import (
+from gateway.proxy.client.http2.receiver import FrameReceiver
+from gateway.proxy.client.reset import reset
+from gateway.proxy.http2.framing import (
     ENHANCE_YOUR_CALM,
     NO_ERROR,
     PROTOCOL_ERROR,
-    Framing,
     FramingError,
 )
-from gateway.proxy.client.http2.receiver import FrameReceiver
-from gateway.proxy.client.reset import reset
+from gateway.proxy.http2.server_framing import ServerFraming
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,7 +114,7 @@ class Http2Connection(asyncio.Protocol):
         self._identify = identify
         self._meter = FrameMeter(self.loop.time())
         self._receiver = receiver = FrameReceiver(self, self._meter)
-        self.framing = Framing(
+        self.framing = ServerFraming(
             receiver, settings.max_head, settings.parser.max_headers, STREAMS_MAX
         )
         self.streams = receiver.streams

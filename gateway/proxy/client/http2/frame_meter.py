@@ -13,13 +13,16 @@ from typing import Final
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """How a client begins (RFC 9113, section 3.4)."""
 
-RESETS: Final = (200.0, 20.0)
+RESETS_BURST: Final = 200.0
+RESETS_PER_S: Final = 20.0
 """Streams that end without their response: those that the client resets (CVE-2023-44487), and those
-that it makes the gateway reset (CVE-2025-8671). Burst, and per second."""
-IDLE_FRAMES: Final = (1000.0, 50.0)
+that it makes the gateway reset (CVE-2025-8671)."""
+IDLE_BURST: Final = 1000.0
+IDLE_PER_S: Final = 50.0
 """SETTINGS, PING and PRIORITY frames, unknown ones, and DATA and CONTINUATION frames that are
 empty (CVE-2019-9512, -9515, -9518, -9513)."""
-UPDATES: Final = (1000.0, 200.0)
+UPDATES_BURST: Final = 1000.0
+UPDATES_PER_S: Final = 200.0
 """WINDOW_UPDATE frames, besides one for each `BYTES_AN_UPDATE` that were sent."""
 BYTES_AN_UPDATE: Final = 256
 LOST_HEADS_MAX: Final = 1000
@@ -42,9 +45,10 @@ class FrameAllowance:
 
     __slots__ = ("_burst", "_per_s", "_seen", "left")
 
-    def __init__(self, limit: tuple[float, float], now: float) -> None:
-        self._burst, self._per_s = limit
-        self.left = self._burst
+    def __init__(self, burst: float, per_s: float, now: float) -> None:
+        self._burst = burst
+        self._per_s = per_s
+        self.left = burst
         self._seen = now
 
     def take(self, now: float) -> bool:
@@ -82,9 +86,9 @@ class FrameMeter:
     def __init__(self, now: float) -> None:
         self._left = len(PREFACE)
         self._begun = b""
-        self._resets = FrameAllowance(RESETS, now)
-        self._idle = FrameAllowance(IDLE_FRAMES, now)
-        self._updates = FrameAllowance(UPDATES, now)
+        self._resets = FrameAllowance(RESETS_BURST, RESETS_PER_S, now)
+        self._idle = FrameAllowance(IDLE_BURST, IDLE_PER_S, now)
+        self._updates = FrameAllowance(UPDATES_BURST, UPDATES_PER_S, now)
         self.heads = 0
         self.is_in_head = False
         # Whether the head is complete with the frame that has begun to arrive.
@@ -119,7 +123,7 @@ class FrameMeter:
         if self._ends_head and at <= size:
             self.is_in_head = self._ends_head = False
         while at + _HEADER <= size:
-            length = int.from_bytes(data[at : at + 3])
+            length = int.from_bytes(data[at : at + 3], "big")
             kind = data[at + 3]
             flags = data[at + 4]
             at += _HEADER + length

@@ -1,4 +1,4 @@
-"""Heads between HTTP/2 and the rest of the gateway: fields to a message, a response to fields.
+"""The head of a request over HTTP/2, as the rest of the gateway knows it.
 
 Pure. A request becomes what the parser of HTTP/1.1 makes of the same request, so that everything
 behind the connection is the same for both. The framing has refused what is malformed by RFC 9113,
@@ -21,12 +21,15 @@ from gateway.base.errors import BadRequestError
 from gateway.routing.methods import LONGEST_METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from gateway.proxy.client.request_message import RequestMessage
     from gateway.proxy.client.request_parser import RequestParser
 
     Field = tuple[bytes, bytes]
 
+_make_message: Final[Callable[..., RequestMessage]] = RawRequestMessage
+"""The parser's class is not the one that its type says; see `RequestMessage`."""
 HTTP_2: Final = HttpVersion(2, 0)
 FIELD_OVERHEAD: Final = 32
 """Bytes that a field counts for beside its name and value (RFC 9113, section 6.5.2)."""
@@ -35,12 +38,6 @@ _NO_URL: Final = URL()
 """aiohttp's messages have one; nothing here reads it."""
 _is_method: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _is_target: Final = re.compile(rb"/[!-~]*|\*").fullmatch
-_is_line: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*").fullmatch
-
-_ONE_HOP: Final = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
-)
-"""What no message of HTTP/2 has (RFC 9113, section 8.2.2)."""
 
 _ONCE: Final = frozenset(
     {
@@ -51,10 +48,6 @@ _ONCE: Final = frozenset(
 """Fields that a request over HTTP/1.1 may not repeat either: aiohttp's parser refuses it. The
 framing does so with `content-length` and `host`."""
 
-_known_lines: dict[bytes, Field | None] = {}
-_KNOWN_MAX: Final = 4096
-_KNOWN_MAX_BYTES: Final = 128
-
 
 def read_request(
     fields: Sequence[Field],
@@ -63,7 +56,7 @@ def read_request(
     schemes: Collection[bytes],
     *,
     is_whole: bool,
-) -> RawRequestMessage | BadRequestError:
+) -> RequestMessage | BadRequestError:
     """Return the request in the fields of a head, or the error in it.
 
     Args:
@@ -105,7 +98,7 @@ def read_request(
     if host:
         raw.insert(0, (b"Host", host))
         headers.add("Host", host.decode("utf-8", "surrogateescape"))
-    return RawRequestMessage(
+    return _make_message(
         method.decode("ascii"),
         path.decode("ascii"),
         HTTP_2,
@@ -160,39 +153,3 @@ def _host(authority: bytes, hosts: Sequence[bytes]) -> bytes:
         # One server would believe one of them, and the next the other.
         raise BadRequestError("The host is not valid", kind="host")
     return authority or b"".join(hosts[:1])
-
-
-def response_fields(head: bytes) -> tuple[int, list[Field]]:
-    """Return the status and the fields of a response, from its head as HTTP/1.1 writes it.
-
-    Args:
-        head: status line and header lines, without the empty line.
-    """
-    lines = head.split(b"\r\n")
-    status = lines[0][9:12]
-    fields = [(b":status", status)]
-    for line in lines[1:]:
-        field = _known_lines[line] if line in _known_lines else _field(line)
-        if field is not None:
-            fields.append(field)
-    return int(status), fields
-
-
-def trailer_fields(lines: bytes) -> list[Field]:
-    """Return the fields of a trailer section, from lines with their line ends."""
-    return [field for line in lines.split(b"\r\n") if (field := _field(line)) is not None]
-
-
-def _field(line: bytes) -> Field | None:
-    """Return the field of a line; None if it has no place in HTTP/2."""
-    field: Field | None = None
-    if _is_line(line):
-        name, _, value = line.partition(b":")
-        name = name.lower()
-        if name not in _ONE_HOP:
-            field = (name, value.strip(b" \t"))
-    if len(line) <= _KNOWN_MAX_BYTES:
-        if len(_known_lines) >= _KNOWN_MAX:
-            _known_lines.clear()
-        _known_lines[line] = field
-    return field

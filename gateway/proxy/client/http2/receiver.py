@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.proxy.client.http2.body import StreamBody
 from gateway.proxy.client.http2.frame_meter import LOST_HEADS_MAX
-from gateway.proxy.client.http2.framing import NO_ERROR, REFUSED_STREAM, Field
 from gateway.proxy.client.http2.message import read_request
 from gateway.proxy.client.http2.stream import Http2Stream
+from gateway.proxy.http2.framing import NO_ERROR, REFUSED_STREAM, Field
 
 if TYPE_CHECKING:
-    from aiohttp.http import RawRequestMessage
-
     from gateway.base.errors import BadRequestError
     from gateway.proxy.client.handler import ConnectionSettings
     from gateway.proxy.client.http2.frame_meter import FrameMeter
     from gateway.proxy.client.http2.stream import StreamOwner
+    from gateway.proxy.client.request_message import RequestMessage
 
 _SCHEMES: Final = {"http": (b"http",), "https": (b"https",)}
 _ALL_SCHEMES: Final = (b"http", b"https")
@@ -64,7 +63,7 @@ class FrameReceiver:
         # The last request without a body, which may come again as it is.
         self._last_fields: tuple[Field, ...] = ()
         self._last_settings: ConnectionSettings | None = None
-        self._last_message: RawRequestMessage | BadRequestError | None = None
+        self._last_message: RequestMessage | BadRequestError | None = None
         self.streams: dict[int, Http2Stream] = {}
         self.new: list[Http2Stream] = []
         self.error = ""
@@ -122,10 +121,10 @@ class FrameReceiver:
         if one is not None and one.body is not None:
             one.body.end()
 
-    def stream_closed(self, stream: int, code: int, *, is_by_client: bool) -> None:
+    def stream_closed(self, stream: int, code: int, *, is_by_peer: bool) -> None:
         """Note the end of a stream."""
         one = self.streams.pop(stream, None)
-        is_broken = code not in (NO_ERROR, REFUSED_STREAM) and not is_by_client
+        is_broken = code not in (NO_ERROR, REFUSED_STREAM) and not is_by_peer
         if one is None:
             self._heads += 1
             # Its request was malformed, or one too many, and was never served.

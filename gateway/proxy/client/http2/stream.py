@@ -17,12 +17,10 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.base.errors import BadRequestError
 from gateway.proxy.client.http2.body import StreamBody
-from gateway.proxy.client.http2.framing import CANCEL, INTERNAL_ERROR, NO_ERROR, Field
-from gateway.proxy.client.http2.message import response_fields, trailer_fields
+from gateway.proxy.http2.framing import CANCEL, INTERNAL_ERROR, NO_ERROR, Field
+from gateway.proxy.http2.lines import response_fields, trailer_fields
 
 if TYPE_CHECKING:
-    from aiohttp.http import RawRequestMessage
-
     from gateway.net.tls.peer import ClientCertificate
     from gateway.proxy.client.handler import (
         Configured,
@@ -31,7 +29,8 @@ if TYPE_CHECKING:
         ServedRequest,
     )
     from gateway.proxy.client.http2.authority import HostCheck
-    from gateway.proxy.client.http2.framing import Framing
+    from gateway.proxy.client.request_message import RequestMessage
+    from gateway.proxy.http2.server_framing import ServerFraming
     from gateway.routing.spelling import Reserved
 
 BUFFER: Final = 64 * 1024
@@ -49,7 +48,7 @@ class StreamOwner(Protocol):
     """What streams have in common: their connection."""
 
     acceptor: Configured
-    framing: Framing
+    framing: ServerFraming
     hosts: HostCheck | None
     loop: asyncio.AbstractEventLoop
     streams: dict[int, Http2Stream]
@@ -126,7 +125,7 @@ class Http2Stream:
     def __init__(self, connection: StreamOwner, number: int) -> None:
         self._connection = connection
         self.number = number
-        self.message: RawRequestMessage | BadRequestError | None = None
+        self.message: RequestMessage | BadRequestError | None = None
         self.body: StreamBody | None = None
         self.current: ServedRequest | None = None
         self.due = inf

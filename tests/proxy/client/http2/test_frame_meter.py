@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.proxy.client.http2.frame_meter import IDLE_FRAMES, RESETS, UPDATES, FrameMeter
+from gateway.proxy.client.http2.frame_meter import (
+    IDLE_BURST,
+    RESETS_BURST,
+    RESETS_PER_S,
+    UPDATES_BURST,
+    FrameMeter,
+)
 from tests.http2 import PREFACE, block, data, frame, head, headers, rst, update
 
 NOTHING = {
@@ -48,7 +54,7 @@ def count(sent: bytes, size: int = 1 << 30) -> str:
 @pytest.mark.parametrize("one", NOTHING.values(), ids=NOTHING)
 def test_frames_that_say_nothing(one: bytes, size: int) -> None:
     """As many as the burst, and no more, however they are cut."""
-    burst = int(IDLE_FRAMES[0])
+    burst = int(IDLE_BURST)
     if one[3] == 2:
         one = frame(2, 0, 1, b"\0\0\0\3\1")
     assert count(one * burst, size) == ""
@@ -63,7 +69,7 @@ def test_frames_that_say_something() -> None:
 
 def test_resets() -> None:
     """Those of the client and those that it causes are counted together."""
-    burst = int(RESETS[0])
+    burst = int(RESETS_BURST)
     assert count(rst(1) * burst) == ""
     assert count(rst(1) * (burst + 1)) == "http2_resets"
     meter = FrameMeter(0.0)
@@ -72,7 +78,7 @@ def test_resets() -> None:
 
 def test_allowances_grow_with_time() -> None:
     """What is left grows by so many per second, up to the burst."""
-    burst, per_s = RESETS
+    burst, per_s = RESETS_BURST, RESETS_PER_S
     meter = FrameMeter(0.0)
     assert not any(meter.reset(0.0) for _ in range(int(burst)))
     assert not any(meter.reset(1.0) for _ in range(int(per_s)))
@@ -84,7 +90,7 @@ def test_allowances_grow_with_time() -> None:
 
 def test_window_updates() -> None:
     """Each byte that is sent allows for updates; without any, there is a burst."""
-    burst = int(UPDATES[0])
+    burst = int(UPDATES_BURST)
     assert count(update(1, 1) * burst) == ""
     assert count(update(1, 1) * (burst + 1)) == "http2_flood"
     meter = FrameMeter(0.0)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.base.errors import BadRequestError
-from gateway.proxy.client.http2.message import read_request, response_fields, trailer_fields
+from gateway.proxy.client.http2.message import read_request
 from gateway.proxy.client.request_parser import RequestParser
+from gateway.proxy.http2.lines import response_fields, trailer_fields
 
 BASE = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/a?b"), (b":authority", b"a.b"))
 

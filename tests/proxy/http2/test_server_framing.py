@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.proxy.client.http2.framing import (
+from gateway.proxy.http2.framing import (
     ENHANCE_YOUR_CALM,
     Field,
-    Framing,
     FramingError,
 )
+from gateway.proxy.http2.server_framing import ServerFraming
 from tests.http2 import PREFACE, block, frame, head, headers, interleaved, rst
 
 HELLO = PREFACE + frame(4, 0, 0)
@@ -52,9 +52,9 @@ class Sink:
         """Keep the end."""
         self.whole.add(stream)
 
-    def stream_closed(self, stream: int, code: int, *, is_by_client: bool) -> None:
+    def stream_closed(self, stream: int, code: int, *, is_by_peer: bool) -> None:
         """Keep the end."""
-        self.closed[stream] = code, is_by_client
+        self.closed[stream] = code, is_by_peer
 
     def ping_answered(self) -> None:
         """Count it."""
@@ -65,9 +65,9 @@ class Sink:
         self.end = code
 
 
-def framing(sink: Sink) -> Framing:
+def framing(sink: Sink) -> ServerFraming:
     """A connection that has begun."""
-    one = Framing(sink, 65_536, 100, 100)
+    one = ServerFraming(sink, 65_536, 100, 100)
     one.receive(HELLO)
     one.to_send()
     one.dispatch()

@@ -1,0 +1,1 @@
+"""HTTP/2 between bytes and events."""
