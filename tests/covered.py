@@ -59,6 +59,7 @@ COVERED: Final[Mapping[str, str]] = {
     "proxy/client/test_connections.py": "proxy.upstream.small_buffer_reader",
     "proxy/client/test_listener.py": "wiring.listeners",
     "proxy/test_forward.py": "proxy.*",
+    "proxy/test_grpc.py": "proxy.upstream.grpc_health",
     "proxy/test_head.py": "routing.fields routing.forwarding",
     "proxy/test_http2.py": (
         "proxy.client.http2.connection proxy.client.http2.receiver proxy.client.http2.stream"

@@ -18,6 +18,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from gateway.base.clock import US, monotonic_ns
 from gateway.limiter.decider import refusing_rule
 from gateway.observe.logs import AccessEntry
+from gateway.proxy.access_line import fill_in
 
 if TYPE_CHECKING:
     from gateway.limiter.decider import Outcome
@@ -83,7 +84,7 @@ class CachedRefusal:
             write_line = self._write_line
             if write_line is None:
                 # Only now: many clients do not repeat themselves.
-                entry = self._exchange.fill_in(AccessEntry())
+                entry = fill_in(AccessEntry(), self._exchange)
                 write_line = self._write_line = self._access_log.repeat(entry)
             write_line(duration_us)
         return self._reply

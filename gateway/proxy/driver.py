@@ -23,10 +23,12 @@ from gateway.http.answer import Answer
 from gateway.limiter.decider import Outcome, Pending
 from gateway.observe.logs import AccessEntry, AccessLog
 from gateway.observe.metrics import GatewayMetrics
+from gateway.proxy.access_line import fill_in
 from gateway.proxy.cached_refusal import remember
 from gateway.proxy.direct_responses import ErrorPages
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.gate import Gate
+from gateway.proxy.grpc import deadline_of, is_call
 from gateway.proxy.request import Request
 from gateway.proxy.response import relay, reply_bytes, whole_bytes
 from gateway.proxy.ruling import Ruling
@@ -115,6 +117,8 @@ class Driver:
         """
         request = Request(connection, message, payload)
         exchange = Exchange(request, self)
+        if request.method == "POST" and is_call(request):
+            exchange.deadline = deadline_of(request, asyncio.get_running_loop().time())
         if (
             self.is_draining
             or connection.is_last
@@ -353,4 +357,4 @@ class Driver:
                 # A WebSocket was counted when the protocol was switched.
                 ruling.route.metrics.answered(exchange.status, duration_us)
         if self.access_log is not None:
-            self.access_log.log(exchange.fill_in(self._entry, duration_us))
+            self.access_log.log(fill_in(self._entry, exchange, duration_us))

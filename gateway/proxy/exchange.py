@@ -22,6 +22,7 @@ from gateway.base.errors import (
 )
 from gateway.proxy.attempts import Attempts
 from gateway.proxy.direct_responses import intercepted
+from gateway.proxy.grpc import as_status, outcome_of
 from gateway.proxy.request_head import request_head
 from gateway.proxy.step import CONNECT, HEAD, RELAY, TUNNEL, UPLOAD, WHOLE, Pause, Step
 from gateway.proxy.upload import Upload, take_body
@@ -31,7 +32,6 @@ from gateway.proxy.upstream.retry import IDEMPOTENT
 from gateway.proxy.websocket import SWITCH, SWITCHED, may_open_websocket
 
 if TYPE_CHECKING:
-    from gateway.observe.logs import AccessEntry
     from gateway.proxy.request import Request
     from gateway.proxy.ruling import Ruling
     from gateway.proxy.upstream.answer_head import AnswerHead
@@ -70,6 +70,8 @@ class Exchange:
         upstream_name: the targets that the request was sent to, for the log.
         upstream_us: the time until the first byte of the response; -1 if none came.
         pool: the target of the present attempt; None before the first one.
+        deadline: the loop's time at which the client of a gRPC call stops waiting, `inf` for never;
+            0 for all other requests.
         connection: the upstream connection of the present attempt; None without one.
         attempts: the attempts so far, if there may be several and the first was not the only one.
         upload: the body while it is streamed; None if all of it has arrived.
@@ -89,6 +91,7 @@ class Exchange:
         "_was_refused",
         "attempts",
         "connection",
+        "deadline",
         "error",
         "keeps_alive",
         "pool",
@@ -118,6 +121,7 @@ class Exchange:
         self.upstream_us = -1
         self.pool: TargetPool | None = None
         self.connection: UpstreamConnection | None = None
+        self.deadline = 0.0
         self.attempts: Attempts | None = None
         self.upload: Upload | None = None
         self.pump: asyncio.Task[None] | None = None
@@ -169,6 +173,8 @@ class Exchange:
             assert route.direct_response is not None
             return route.direct_response(request)
         self._body, self._framing, self.upload = take_body(request, route, self._body)
+        if self.upload is not None and self.deadline:
+            self.upload.quiet_s = upstream.silence_s
         if request.message.upgrade and may_open_websocket(request, route):
             self._may_switch = True
             self._framing += SWITCH
@@ -185,9 +191,9 @@ class Exchange:
         Raises:
             UpstreamError: no connection could be opened.
         """
-        pool, attempts = self.pool, self.attempts
-        assert pool is not None
-        return await (pool.connect() if attempts is None else pool.connect(attempts.due))
+        assert self.pool is not None
+        due = inf if self.attempts is None else self.attempts.due
+        return await self.pool.connect(min(due, self.deadline) if self.deadline else due)
 
     def connected(self, connection: UpstreamConnection) -> Step:
         """Send the request over a connection that is new, or was handed over by another request."""
@@ -238,8 +244,9 @@ class Exchange:
             return self.failed(connection.error or UpstreamClosedError("no response"))
         self.upstream_us = (monotonic_ns() - self._sent_ns) // 1000
         pool.metrics.first_byte.observe(self.upstream_us)
+        outcome = outcome_of(answer) if self.deadline else answer.status
         if pool.judge is not None:
-            self._judge(pool.judge, answer.status)
+            self._judge(pool.judge, as_status(outcome))
         upload = self.upload
         if upload is not None:
             # The rest of the client's body may come too late; then the connection must end.
@@ -247,7 +254,7 @@ class Exchange:
             if upload.is_done:
                 self._body = upload.kept
         route = ruling.route
-        if route.retry is not None and self._may_follow(pool, answer.status):
+        if route.retry is not None and self._may_follow(pool, outcome):
             connection.read_now()
             self.release()
             return self._next()
@@ -320,6 +327,7 @@ class Exchange:
                 on_interim=None if request.is_http_1_0 else self._on_interim,
                 is_whole=upload is None,
                 may_switch=self._may_switch,
+                deadline=self.deadline,
                 on_head=self._on_head,
             )
         except UpstreamError as error:
@@ -404,7 +412,9 @@ class Exchange:
         """Report the outcome of an attempt to the judge of the target."""
         if isinstance(outcome, UpstreamTimeout) and outcome.phase == "total":
             # A client that is slow with its body can use up the whole time limit.
-            outcome = outcome if self.request.payload.is_eof() else None
+            # So can the client itself, with a short deadline.
+            is_own = self.request.payload.is_eof() and self.deadline in (0, inf)
+            outcome = outcome if is_own else None
         # A ticket is valid for one report: an attempt may still be abandoned after its head.
         ticket, self._ticket = self._ticket, NO_TICKET
         judge.observe(ticket, outcome)
@@ -421,30 +431,3 @@ class Exchange:
             # touch when it ends.
             self.request.connection.due = inf
             pump.cancel()
-
-    def fill_in(self, entry: AccessEntry, duration_us: int = 0) -> AccessEntry:
-        """Write the exchange into an access log entry; return the entry."""
-        request, ruling = self.request, self.ruling
-        entry.client = request.client
-        entry.method = request.method
-        entry.host = request.raw_host
-        entry.path = request.target
-        if ruling is None:
-            entry.route = entry.policy = ""
-            entry.decision = "none"
-            entry.wait_us = 0
-            entry.trials = ""
-        else:
-            entry.route = ruling.route.name
-            entry.policy = ruling.policy
-            entry.decision = ruling.decision
-            entry.wait_us = ruling.wait_us
-            entry.trials = ",".join(ruling.trials) if ruling.trials else ""
-        entry.upstream = self.upstream_name
-        entry.upstream_us = self.upstream_us
-        entry.status = self.status
-        entry.body_bytes = self.sent
-        entry.duration_us = duration_us
-        entry.error = self.error
-        entry.bytes_received = self.received
-        return entry

@@ -12,6 +12,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.base.clock import wall_us
 from gateway.proxy.direct_responses import ErrorPages, response_head
+from gateway.proxy.grpc import code_of, grpc_reply
 from gateway.proxy.head import http_date, takes_trailers
 from gateway.proxy.upstream.answer_head import (
     added_to,
@@ -55,7 +56,10 @@ def reply_bytes(exchange: Exchange, reply: Answer, pages: ErrorPages | None) -> 
         pages = ruling.route.pages
         edit = ruling.route.answer_edit
         added = ruling.added_fields
-    if pages is not None:
+    if exchange.deadline and reply.status >= 400:
+        is_refused = ruling is not None and ruling.decision == "refuse"
+        reply = grpc_reply(reply, code_of(reply, exchange.error, is_refused=is_refused))
+    elif pages is not None:
         reply = pages.render(reply, request)
     if added:
         added = added_to(reply.fields, added)

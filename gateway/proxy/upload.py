@@ -31,6 +31,7 @@ class Upload:
     Attributes:
         error: why it ended early, if the client is to blame.
         kept: what was sent so far; None if that is too much to keep.
+        quiet_s: how long a stream of messages may pause, in seconds; 0 for the limits of a body.
         is_done: whether all of it was sent.
     """
 
@@ -48,6 +49,7 @@ class Upload:
         self._is_chunked = is_chunked
         self._max_body = max_body
         self._max_kept = max_kept
+        self.quiet_s = 0.0
         self.kept: bytes | None = b"" if max_kept else None
         self.error: ClientError | None = None
         self.is_done = False
@@ -75,6 +77,8 @@ class Upload:
                 return
             self._client.expect_body(self._is_late, size, waited_s)
             began_at = time()
+            if self.quiet_s:
+                self._client.due = began_at + self.quiet_s
             data = await self._payload.readany()
             self._client.due = inf
             waited_s += time() - began_at

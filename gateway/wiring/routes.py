@@ -11,6 +11,7 @@ from gateway.config.models.consistency import parts
 from gateway.config.models.direct_responses import RedirectConfig, parse_location
 from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
 from gateway.config.models.policies import with_candidates
+from gateway.config.models.retry import FAILURES, GRPC_STATUSES
 from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import capabilities_of
 from gateway.http.answer import Answer, limit_fields
@@ -23,6 +24,7 @@ from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.changes import Outgoing, make_renderer
 from gateway.proxy.direct_responses import ErrorPages, redirect
+from gateway.proxy.grpc import STATUSES
 from gateway.proxy.routes import Route
 from gateway.proxy.upstream.retry import IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
@@ -105,6 +107,11 @@ def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> Ret
     return rule
 
 
+def _outcome(condition: str | int) -> int:
+    """Return the outcome of an attempt that a condition of retries names."""
+    return condition if isinstance(condition, int) else STATUSES + GRPC_STATUSES[condition]
+
+
 def compile_rule(config: RetryConfig | None) -> RetryRule | None:
     """The rule of a configuration; None if nothing is ever tried again."""
     if config is None or config.tries == 1:
@@ -116,8 +123,8 @@ def compile_rule(config: RetryConfig | None) -> RetryRule | None:
         methods = frozenset(config.methods)
     return RetryRule(
         tries=config.tries,
-        failures=frozenset(one for one in config.when if isinstance(one, str)),
-        statuses=frozenset(one for one in config.when if isinstance(one, int)),
+        failures=frozenset(str(one) for one in config.when if one in FAILURES),
+        statuses=frozenset(_outcome(one) for one in config.when if one not in FAILURES),
         methods=methods,
         timeout_s=None if config.timeout is None else config.timeout / US,
         backoff_us=config.backoff,

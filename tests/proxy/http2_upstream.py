@@ -113,8 +113,12 @@ class Call:
         if body:
             await self.send(body, ends=not trailers)
         if trailers:
-            self.peer.h2.send_headers(self.number, list(trailers), end_stream=True)
-            self.peer.flush()
+            self.trail(*trailers)
+
+    def trail(self, *trailers: tuple[str, str]) -> None:
+        """End the answer with trailers."""
+        self.peer.h2.send_headers(self.number, list(trailers), end_stream=True)
+        self.peer.flush()
 
     def reset(self, code: ErrorCodes = ErrorCodes.INTERNAL_ERROR) -> None:
         """Reset the stream."""

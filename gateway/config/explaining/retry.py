@@ -19,8 +19,8 @@ def explain_retry(retry: RetryConfig | None) -> Iterator[str]:
     """Describe what is retried, and how often; nothing if nothing is."""
     if retry is None or retry.tries == 1:
         return
-    failures = [_FAILED[one] for one in retry.when if isinstance(one, str)]
-    statuses = [str(one) for one in retry.when if isinstance(one, int)]
+    failures = [_FAILED[one] for one in retry.when if isinstance(one, str) and one in _FAILED]
+    statuses = [str(one).upper() for one in retry.when if one not in _FAILED]
     if statuses:
         failures.append(f"is answered with {join(statuses, 'or')}")
     size = format_size(retry.max_body)

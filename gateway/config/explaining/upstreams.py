@@ -36,7 +36,7 @@ def explain_parts(upstream: UpstreamConfig, workers: Literal["auto"] | int) -> I
 def explain_websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[str]:
     """Describe WebSockets if they are not as usual."""
     silence = upstream.timeouts.tunnel
-    if not route.websocket:
+    if upstream.http2 or not route.websocket:
         yield "WebSockets are disabled: a request for one is answered as if it had not asked."
     elif silence is None:
         yield "A WebSocket stays open until one side closes it, even if it is idle."
@@ -46,8 +46,13 @@ def explain_websocket(route: RouteConfig, upstream: UpstreamConfig) -> Iterator[
 
 
 def explain_choice(upstream: UpstreamConfig) -> Iterator[str]:
-    """Describe how a target is chosen; nothing for a single target without health checks."""
+    """Describe how targets are spoken to and chosen; nothing for a single one as usual."""
     has_choice = len(upstream.targets) > 1
+    if upstream.http2:
+        yield (
+            f"HTTP/2 is spoken, with up to {number(upstream.max_streams)} requests on a connection "
+            "at a time."
+        )
     if has_choice:
         yield _balance(upstream.balance)
     if upstream.health is not None:
@@ -90,7 +95,12 @@ def _balance(balance: str | HashBy) -> str:
 
 def _health(health: HealthConfig) -> str:
     every, timeout = format_duration(health.every), format_duration(health.timeout)
-    if health.path is None:
+    if health.grpc is not None:
+        asked = (
+            f"Every {every}, the gateway asks each target by gRPC for the health of "
+            f"{health.grpc or 'the whole server'}, which must be SERVING within {timeout}"
+        )
+    elif health.path is None:
         asked = f"Every {every}, the gateway connects to each target, within {timeout}"
     else:
         wanted = join([str(status) for status in health.status], "or") or "200 to 399"

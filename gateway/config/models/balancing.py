@@ -185,6 +185,12 @@ class HealthConfig(Model):
         description="The path of a GET request; with tcp, a successful connection is enough.",
         json_schema_extra={"anyOf": [{"type": "string", "pattern": r"^/[\x21-\x7e]*$"}]},
     )
+    grpc: str | None = Field(
+        None,
+        description="In place of a path: the service that is asked for by grpc.health.v1, which "
+        "needs http2; grpc alone for the whole server.",
+        json_schema_extra={"anyOf": [{"type": "string", "pattern": r"^[\x21-\x7e]*$"}]},
+    )
     every: Duration = Field(
         5_000_000, description="The time between two checks of a target, plus or minus a tenth."
     )
@@ -210,10 +216,12 @@ class HealthConfig(Model):
             return data
         if data == "tcp":
             return {}
+        if data == "grpc":
+            return {"grpc": ""}
         if data.startswith("/"):
             return {"path": data}
         raise problem(
-            f"{describe(data)} is not valid here", "use a path such as /healthz, tcp, or off"
+            f"{describe(data)} is not valid here", "use a path such as /healthz, tcp, grpc, or off"
         )
 
     @field_validator("path")
@@ -255,8 +263,16 @@ class HealthConfig(Model):
     def _check_together(self) -> HealthConfig:
         if self.every < MIN_EVERY_US:
             raise problem("checks must be at least 10ms apart", "for example 1s", under=("every",))
+        if self.grpc is not None:
+            for name in ("path", "status"):
+                if name in self.model_fields_set:
+                    message = f"{name} has no meaning for a check by gRPC"
+                    raise problem(message, "remove it, or remove grpc", under=(name, KEY))
+            if not re.fullmatch(r"[\x21-\x7e]*", self.grpc):
+                message = f"{describe(self.grpc)} is not the name of a service"
+                raise problem(message, "for example pkg.Service", under=("grpc",))
         for name in ("status", "host", "headers"):
-            if self.path is None and name in self.model_fields_set:
+            if self.path is None and self.grpc is None and name in self.model_fields_set:
                 message = f"{name} requires a path: without one, no request is sent"
                 raise problem(message, "for example path: /healthz", under=(name, KEY))
         return self

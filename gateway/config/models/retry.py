@@ -27,6 +27,15 @@ MAX_TRIES: Final = 10
 MAX_RETRIES: Final = 1_000_000
 FAILURES: Final = ("connect", "reset", "timeout")
 """Failures before a response: no connection, a lost connection, a timeout."""
+GRPC_STATUSES: Final = {
+    "cancelled": 1,
+    "deadline_exceeded": 4,
+    "resource_exhausted": 8,
+    "aborted": 10,
+    "internal": 13,
+    "unavailable": 14,
+}
+"""Statuses of gRPC that are failures of a moment, by their names."""
 FIRST_STATUS: Final = 400
 LAST_STATUS: Final = 599
 
@@ -41,10 +50,11 @@ def _read_condition(value: object) -> str | int:
             return value
         message = f"{value} is not the status of a failure"
         raise problem(message, f"use {FIRST_STATUS} to {LAST_STATUS}, for example 503")
-    known = f"use {', '.join(FAILURES)}, or a status such as 503"
-    if value in FAILURES and isinstance(value, str):
-        return value
-    near = get_close_matches(value.lower(), FAILURES, 1, 0.5) if isinstance(value, str) else []
+    words = (*FAILURES, *GRPC_STATUSES)
+    known = f"use {', '.join(FAILURES)}, a status such as 503, or one of gRPC such as unavailable"
+    if isinstance(value, str) and value.lower().replace("-", "_") in words:
+        return value.lower().replace("-", "_")
+    near = get_close_matches(value.lower(), words, 1, 0.5) if isinstance(value, str) else []
     hint = f"did you mean {near[0]}? Known: {known}" if near else known
     raise problem(f"{describe(value)} is not valid here", hint)
 
@@ -55,7 +65,7 @@ Condition = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"enum": list(FAILURES)},
+                {"enum": [*FAILURES, *GRPC_STATUSES]},
                 {"type": "integer", "minimum": FIRST_STATUS, "maximum": LAST_STATUS},
                 {"type": "string", "pattern": "^[45][0-9][0-9]$"},
             ]
@@ -100,7 +110,8 @@ class RetryConfig(Model):
     )
     when: Annotated[tuple[Condition, ...], Field(min_length=1), ListOf] = Field(
         ("connect", "reset"),
-        description="Failures that are retried: connect, reset, timeout, and statuses such as 503.",
+        description="Failures that are retried: connect, reset, timeout, statuses such as 503, and "
+        "those of gRPC, such as unavailable.",
     )
     methods: Methods = Field(
         "idempotent",

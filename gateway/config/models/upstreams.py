@@ -24,6 +24,7 @@ from gateway.config.values.address import (
 )
 from gateway.config.values.base import Model, untouched
 from gateway.config.values.bounds import Pending
+from gateway.config.values.findings import KEY
 from gateway.config.values.places import FilePath, KeyPassword
 from gateway.config.values.types import (
     Duration,
@@ -248,6 +249,16 @@ class UpstreamConfig(Model):
         "all",
         description="If no target is available: all uses them anyway, reject answers 503.",
     )
+
+    @model_validator(mode="after")
+    def _check_http2(self) -> UpstreamConfig:
+        if self.health is not None and self.health.grpc is not None and not self.http2:
+            message = "checks by gRPC need HTTP/2"
+            raise problem(message, "set http2: true beside the targets", under=("health", KEY))
+        if "max_streams" in self.model_fields_set and not self.http2:
+            message = "max_streams has no effect: HTTP/1.1 has no streams"
+            raise problem(message, "remove it, or set http2: true", under=("max_streams", KEY))
+        return self
 
     @model_validator(mode="before")
     @classmethod

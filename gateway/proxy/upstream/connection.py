@@ -45,6 +45,7 @@ class UpstreamConnection:
         "_drained",
         "_first_byte_s",
         "_holds",
+        "_idle_s",
         "_is_busy",
         "_loop",
         "_on_head",
@@ -62,6 +63,7 @@ class UpstreamConnection:
         self._loop = asyncio.get_running_loop()
         self._timeouts = timeouts
         self._first_byte_s = timeouts.first_byte
+        self._idle_s = timeouts.idle
         self.address = address
         self.answer = answer
         self.due = inf
@@ -166,6 +168,7 @@ class UpstreamConnection:
         on_interim: Informational | None,
         is_whole: bool,
         may_switch: bool = False,
+        deadline: float = 0.0,
         on_head: Callable[[], None] | None = None,
     ) -> None:
         """Send the head of a request, and as much of its body as has arrived.
@@ -177,6 +180,8 @@ class UpstreamConnection:
             is_whole: whether `data` is the complete request; if not, the time limit of the answer's
                 first byte starts with `sent`.
             may_switch: whether the request asks for a WebSocket, so that 101 may be the answer.
+            deadline: the loop's time at which the client of a gRPC call stops waiting, which
+                replaces the limit of the first byte; `inf` for never, 0 if it is not one.
             on_head: called once, when the head of the answer has arrived or is certain not to;
                 replaces `await head()`.
 
@@ -185,8 +190,14 @@ class UpstreamConnection:
         """
         self.answer.start(is_head=is_head, on_interim=on_interim, may_switch=may_switch)
         self._is_busy = True
-        if self._timeouts.total != inf:
-            self._total_due = self._loop.time() + self._timeouts.total
+        timeouts = self._timeouts
+        if timeouts.total != inf:
+            self._total_due = self._loop.time() + timeouts.total
+        if deadline:
+            # Messages may be far between, as those of a WebSocket may.
+            self._idle_s = timeouts.tunnel
+            self._first_byte_s = timeouts.first_byte if deadline == inf else inf
+            self._total_due = min(self._total_due, deadline)
         self._holds = 0
         if is_whole:
             self._await("first_byte", self._first_byte_s)
@@ -232,7 +243,7 @@ class UpstreamConnection:
         """Let the clock run: the upstream has to act."""
         self._holds -= 1
         if not self._holds and not self.answer.is_complete:
-            self._await("idle", self._timeouts.idle)
+            self._await("idle", self._idle_s)
 
     def expire(self) -> None:
         """Close: the time limit is over."""

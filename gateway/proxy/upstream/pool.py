@@ -76,6 +76,7 @@ class TargetPool:
         authority: the same in the form of a `Host` field.
         metrics: as given.
         total_s: how long an exchange may take, in seconds; `inf` for no limit.
+        silence_s: how long a WebSocket or a stream of gRPC may be silent, likewise.
         judge: records the outcome of each attempt; None if the target is not judged.
         slow_readers: clients that do not read what comes from it.
     """
@@ -138,6 +139,7 @@ class TargetPool:
             tunnel=inf if timeouts.tunnel is None else timeouts.tunnel / US,
         )
         self.total_s = self._timeouts.total
+        self.silence_s = self._timeouts.tunnel
         self._watch = Watch(self._open, min(self._timeouts))
 
     def __repr__(self) -> str:

@@ -24,6 +24,8 @@ SLOTS: Final = 10
 SLOT_US: Final = US
 COUNT_BITS: Final = 24
 COUNT_MOST: Final = (1 << COUNT_BITS) - 1
+LAST_STATUS: Final = 999
+"""Of HTTP; outcomes above are those of calls of gRPC (`gateway.proxy.grpc.STATUSES`)."""
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Methods that may be sent again (RFC 9110, section 9.2.2)."""
 
@@ -72,6 +74,9 @@ class RetryRule:
             reason = _failure(outcome)
             reason = reason if reason in self.failures else ""
         if reason == "connect" or self.methods is None or method in self.methods:
+            return reason
+        if isinstance(outcome, int) and outcome > LAST_STATUS:
+            # All calls of gRPC are POST; who names its statuses knows which may be repeated.
             return reason
         return ""
 

@@ -96,6 +96,11 @@ class Upstream:
         """Return how long an exchange may take, in seconds; `inf` for no limit."""
         return self._pools[0].total_s
 
+    @property
+    def silence_s(self) -> float:
+        """Return how long a stream of both sides may be silent, in seconds; `inf` for any time."""
+        return self._pools[0].silence_s
+
     def keep_to(self, seconds: float) -> None:
         """Check connections often enough for a time limit of this length as well."""
         for pool in self._pools:

@@ -23,8 +23,10 @@ IDLE_PER_S: Final = 50.0
 empty (CVE-2019-9512, -9515, -9518, -9513)."""
 UPDATES_BURST: Final = 1000.0
 UPDATES_PER_S: Final = 200.0
-"""WINDOW_UPDATE frames, besides one for each `BYTES_AN_UPDATE` that were sent."""
+"""WINDOW_UPDATE frames, besides one for each `BYTES_AN_UPDATE` that were sent, and
+`UPDATES_A_REQUEST` for each request: clients of gRPC send some for a response of any size."""
 BYTES_AN_UPDATE: Final = 256
+UPDATES_A_REQUEST: Final = 4
 LOST_HEADS_MAX: Final = 1000
 """Most heads of streams that were refused because there are too many, or whose number is used."""
 
@@ -145,7 +147,9 @@ class FrameMeter:
     def _frame(self, kind: int, flags: int, length: int, now: float) -> str:
         """Count a frame; return as `count` does."""
         if kind in (_HEADERS, _GOAWAY):
-            self.heads += kind == _HEADERS
+            if kind == _HEADERS:
+                self.heads += 1
+                self._updates.left += UPDATES_A_REQUEST
             return ""
         if kind == _DATA:
             says_nothing = not length and not flags & _END_STREAM

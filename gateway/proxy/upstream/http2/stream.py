@@ -168,7 +168,7 @@ class UpstreamStream(UpstreamConnection):
         if self.answer.is_complete:
             self.due = inf
         elif not self._holds:
-            self._await("idle", self._timeouts.idle)
+            self._await("idle", self._idle_s)
 
     def tell(self) -> None:
         """Let the exchange know of what has arrived, if it can use it."""
