@@ -50,7 +50,7 @@ run: runtime ## start a demo upstream and the gateway in front of it
 .PHONY: test-packages
 test-packages:
 	@scripts/debian-packages.sh redis-server:redis-server mariadbd:mariadb-server nginx:nginx wrk:wrk \
-		curl:curl faketime:faketime slowhttptest:slowhttptest \
+		curl:curl faketime:faketime slowhttptest:slowhttptest nghttp:nghttp2-client \
 		/usr/share/doc/libnss-wrapper:libnss-wrapper node:nodejs npm:npm \
 		gcc:gcc /usr/include/stdlib.h:libc6-dev "$(HEADERS):python3-dev"
 	@cd tests/node && if ! cmp -s package-lock.json node_modules/.installed; then \
