@@ -22,6 +22,7 @@ DEBIAN = (
     "haproxy",
     "libnginx-mod-http-lua",
     "mariadb-server",
+    "nghttp2-client",
     "nginx",
     "redis-server",
     "slowhttptest",

@@ -35,6 +35,7 @@ class Stage:
         directory: scratch space, gone after the run.
         upstream_port: the port of the upstream on 127.0.0.1.
         redis_port: the port of the Redis server on 127.0.0.1.
+        upstream_http2_port: where the same upstream speaks HTTP/2.
         large_file: a file of `LARGE_BYTES` bytes, for uploads.
     """
 
@@ -42,6 +43,7 @@ class Stage:
     directory: Path
     upstream_port: int
     redis_port: int
+    upstream_http2_port: int
     large_file: Path
 
     def new_directory(self, name: str) -> Path:
@@ -65,14 +67,15 @@ def set_stage(cpus: Cpus) -> Iterator[Stage]:
             large_file = directory / "large"
             with large_file.open("wb") as file:
                 file.truncate(LARGE_BYTES)
-            upstream = stack.enter_context(_upstream(cpus, directory))
+            http2_port = free_port()
+            upstream = stack.enter_context(_upstream(cpus, directory, http2_port))
             redis = stack.enter_context(_redis(cpus, directory))
-            yield Stage(cpus, directory, upstream.port, redis.port, large_file)
+            yield Stage(cpus, directory, upstream.port, redis.port, http2_port, large_file)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _upstream(cpus: Cpus, directory: Path) -> Server:
+def _upstream(cpus: Cpus, directory: Path, http2_port: int) -> Server:
     home = directory / "upstream"
     home.mkdir()
     port = free_port()
@@ -81,6 +84,7 @@ def _upstream(cpus: Cpus, directory: Path) -> Server:
         home / "nginx.conf",
         user=nginx_user(),
         port=str(port),
+        http2_port=str(http2_port),
         body=BODY.decode(),
         root=str(directory),
     )

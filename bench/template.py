@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.errors import BenchError
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
-_PLACE = re.compile(r"@([a-z_]+)@")
+_PLACE = re.compile(r"@([a-z_][a-z0-9_]*)@")
 
 
 def render(template: str, target: Path, **values: str) -> Path:

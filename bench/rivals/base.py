@@ -35,6 +35,8 @@ class Site:
         upstream_port: where it forwards to.
         redis_port: where counts may be kept.
         rate: the limit per client address.
+        http2_port: where it listens for HTTP/2, if it cannot tell the versions apart.
+        upstream_http2_port: where it forwards to with HTTP/2.
     """
 
     directory: Path
@@ -42,6 +44,8 @@ class Site:
     upstream_port: int
     redis_port: int
     rate: Rate
+    http2_port: int = 0
+    upstream_http2_port: int = 0
 
     @property
     def log(self) -> Path:
@@ -61,6 +65,7 @@ class Rival:
         env: variables added to its environment.
         limits: False where it has no limiter.
         log_name: the file in the site's directory that holds its access log.
+        is_split: whether HTTP/2 has a port of its own.
     """
 
     name: str
@@ -70,6 +75,7 @@ class Rival:
     env: Mapping[str, str] = field(default_factory=dict)
     limits: bool = True
     log_name: str = "access.log"
+    is_split: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,12 @@ class Contestant:
         """An address on this proxy."""
         return f"http://127.0.0.1:{self.site.port}{path}"
 
+    @property
+    def http2_url(self) -> str:
+        """An address on this proxy for clients of HTTP/2."""
+        port = self.site.http2_port if self.rival.is_split else self.site.port
+        return f"http://127.0.0.1:{port}/"
+
 
 def enter(rival: Rival, stage: Stage, rate: Rate) -> Contestant:
     """Configure the rival for the stage; nothing is started yet.
@@ -97,7 +109,15 @@ def enter(rival: Rival, stage: Stage, rate: Rate) -> Contestant:
         BenchError: its program is not installed.
     """
     directory = stage.new_directory(rival.name.split()[0].lower())
-    site = Site(directory, free_port(), stage.upstream_port, stage.redis_port, rate)
+    site = Site(
+        directory,
+        free_port(),
+        stage.upstream_port,
+        stage.redis_port,
+        rate,
+        free_port(),
+        stage.upstream_http2_port,
+    )
     argv = rival.prepare(site)
     server = Server(rival.name, argv, site.port, stage.cpus.proxy, directory, rival.env)
     return Contestant(rival, site, server)

@@ -19,6 +19,7 @@ def _prepare(site: Site) -> list[str]:
         site.directory / "nginx.conf",
         user=nginx_user(),
         port=str(site.port),
+        http2_port=str(site.http2_port),
         upstream_port=str(site.upstream_port),
         rate=str(site.rate.per_second),
         burst=str(site.rate.burst),
@@ -51,5 +52,7 @@ def _version() -> str:
     return version_of([program("nginx"), "-v"])
 
 
-NGINX = Rival("nginx", "limit_req per address, in its own memory", _prepare, _version)
+NGINX = Rival(
+    "nginx", "limit_req per address, in its own memory", _prepare, _version, is_split=True
+)
 NGINX_LUA = Rival("nginx + Lua + Redis", "one EVALSHA per request", _prepare_lua, _version)

@@ -11,12 +11,22 @@ from bench.template import render
 from gateway.base.build import BUILD
 
 
-def _prepare(site: Site, *, shared: bool, consistency: str, per: str) -> list[str]:
+def _prepare(
+    site: Site,
+    *,
+    shared: bool,
+    consistency: str,
+    per: str,
+    http2: bool = False,
+    upstream_http2: bool = False,
+) -> list[str]:
     config = render(
         "sluice.yaml",
         site.directory / "sluice.yaml",
         port=str(site.port),
-        upstream_port=str(site.upstream_port),
+        upstream_port=str(site.upstream_http2_port if upstream_http2 else site.upstream_port),
+        http2=str(http2).lower(),
+        upstream_http2=str(upstream_http2).lower(),
         store=f"redis://127.0.0.1:{site.redis_port}/0" if shared else "memory://",
         rate=str(site.rate.per_second),
         burst=str(site.rate.burst),
@@ -54,3 +64,30 @@ def rivals(per: str = "ip") -> tuple[Rival, Rival, Rival, Rival]:
 
 
 SLUICE, SLUICE_REDIS, LEASED, EVENTUAL = rivals()
+
+
+def http2_rivals() -> tuple[Rival, Rival, Rival]:
+    """Sluice for clients of HTTP/2: with HTTP/1.1 and HTTP/2 to the upstream, and with Redis."""
+    both = partial(_prepare, per="ip", consistency="strict", http2=True)
+    job = "token bucket, memory://"
+    on_redis = partial(both, shared=True, upstream_http2=True)
+    return (
+        Rival("Sluice", job, partial(both, shared=False), _version, _ENV),
+        Rival(
+            "Sluice to HTTP/2",
+            job,
+            partial(both, shared=False, upstream_http2=True),
+            _version,
+            _ENV,
+        ),
+        Rival(
+            "Sluice + Redis to HTTP/2",
+            "token bucket, redis://",
+            on_redis,
+            _version,
+            _ENV,
+        ),
+    )
+
+
+SLUICE_2, SLUICE_2_TO_2, SLUICE_2_REDIS = http2_rivals()

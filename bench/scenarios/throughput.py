@@ -62,8 +62,10 @@ def measure(
     plan: Plan,
     stage: Stage,
     load: Load = flood,
+    *,
+    is_http2: bool = False,
 ) -> tuple[Result, dict[str, float]]:
-    """Flood all contestants in interleaved rounds.
+    """Flood all contestants in interleaved rounds; with `is_http2`, where they speak HTTP/2.
 
     Returns:
         The result with its table but without goals, and the median figure by rival's name.
@@ -71,11 +73,15 @@ def measure(
     result = Result(title, list(_HEADER))
     samples: dict[str, Samples] = {}
 
+    def url_of(contestant: Contestant) -> str:
+        return contestant.http2_url if is_http2 else contestant.url()
+
     def take(contestant: Contestant, number: int) -> None:
         if number == 1:
-            load(contestant.url(), _WARM_UP_SECONDS)
+            load(url_of(contestant), _WARM_UP_SECONDS)
         name = contestant.rival.name
-        _flood_once(contestant, samples.setdefault(name, Samples()), plan.seconds, load)
+        one = partial(load, url_of(contestant), plan.seconds)
+        _flood_once(contestant, samples.setdefault(name, Samples()), one)
         plan.say(f"  round {number}: {name} {figure(samples[name].floods[-1]):,.0f}/s")
 
     with running(rivals, rate, stage, result.broken) as contestants:
@@ -89,10 +95,10 @@ def measure(
     return result, {name: median(values) for name, values in figures.items()}
 
 
-def _flood_once(contestant: Contestant, samples: Samples, seconds: float, load: Load) -> None:
+def _flood_once(contestant: Contestant, samples: Samples, load: Callable[[], Flood]) -> None:
     server = contestant.server
     server.expect_alive()
-    shares = cpu_shares(server, lambda: samples.floods.append(load(contestant.url(), seconds)))
+    shares = cpu_shares(server, lambda: samples.floods.append(load()))
     server.expect_alive()
     samples.cpu.append(shares)
     forget_log(contestant)
