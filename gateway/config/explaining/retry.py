@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gateway.config.models.gateway import RetryConfig
+from gateway.config.models.retry import GRPC_STATUSES
 from gateway.config.values.units import format_duration, format_size
 from gateway.config.values.words import join
 
@@ -20,14 +21,21 @@ def explain_retry(retry: RetryConfig | None) -> Iterator[str]:
     if retry is None or retry.tries == 1:
         return
     failures = [_FAILED[one] for one in retry.when if isinstance(one, str) and one in _FAILED]
-    statuses = [str(one).upper() for one in retry.when if one not in _FAILED]
+    statuses = [str(one) for one in retry.when if isinstance(one, int)]
+    calls = [str(one).upper() for one in retry.when if one in GRPC_STATUSES]
     if statuses:
         failures.append(f"is answered with {join(statuses, 'or')}")
-    size = format_size(retry.max_body)
-    yield (
-        f"A request that {join(failures, 'or')} is sent again, at most {retry.tries} times in all: "
-        f"{_which(retry.methods)} with bodies up to {size}, others only if nothing was sent."
-    )
+    size, tries = format_size(retry.max_body), f"at most {retry.tries} times in all"
+    if failures:
+        yield (
+            f"A request that {join(failures, 'or')} is sent again, {tries}: "
+            f"{_which(retry.methods)} with bodies up to {size}, others only if nothing was sent."
+        )
+    if calls:
+        yield (
+            f"A call of gRPC that ends with {join(calls, 'or')} is sent again, {tries}, if its "
+            f"messages are at most {size}."
+        )
     if retry.timeout is not None:
         duration = format_duration(retry.timeout)
         yield f"A try that may be followed by another has {duration} for the first byte."
