@@ -35,9 +35,14 @@ GRPC = (("content-type", "application/grpc"), ("te", "trailers"))
 def _threads_of_grpcio() -> Iterator[None]:
     """Keep what grpcio shares among channels: its end waits, wherever the last of them is freed."""
     cygrpc: Any = import_module("grpc._cython.cygrpc")
+    loop = asyncio.new_event_loop()
+    # It wants one to be there, whose it is.
+    asyncio.set_event_loop(loop)
     cygrpc.init_grpc_aio()
+    asyncio.set_event_loop(None)
     yield
     cygrpc.shutdown_grpc_aio()
+    loop.close()
 
 
 def message(body: bytes) -> bytes:
