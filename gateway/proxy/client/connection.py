@@ -30,7 +30,7 @@ LONGEST_SEGMENT: Final = 4096
 """Bytes of a request that are kept to recognise it when it is repeated."""
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection:
     """One connection from a client.
 
     Args:

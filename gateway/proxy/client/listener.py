@@ -26,7 +26,7 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.acceptor import Acceptor
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.handler import Identified
-from gateway.proxy.client.protocol_choice import ProtocolChoice
+from gateway.proxy.client.protocol_choice import ProtocolChoice, as_protocol
 from gateway.proxy.client.proxy_header import LONGEST, ProxyHeaderError, ProxyHeaderReader
 from gateway.routing.client_address import ClientAddress
 
@@ -244,9 +244,9 @@ class Listener:
             make = partial(make, identify=partial(_identify, plan.fields))
         handshake = Handshake(sock)
 
-        def noted() -> ClientConnection | ProtocolChoice:
+        def noted() -> asyncio.Protocol:
             made.append(make())
-            return made[0]
+            return as_protocol(made[0])
 
         try:
             if plan.tls is None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from gateway.base.tasks import Tasks
 from gateway.net.binding import BACKLOG
 from gateway.proxy.client.acceptor import Acceptor
+from gateway.proxy.client.protocol_choice import as_protocol
 
 
 class PlainListener:
@@ -40,9 +41,12 @@ class PlainListener:
         """Start accepting connections."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._acceptor, sock=self._socket, backlog=BACKLOG, start_serving=False
+            self._make, sock=self._socket, backlog=BACKLOG, start_serving=False
         )
         await self._server.start_serving()
+
+    def _make(self) -> asyncio.Protocol:
+        return as_protocol(self._acceptor())
 
     def retire(self) -> None:
         """Accept what has connected by now, and no more."""
@@ -61,7 +65,8 @@ class PlainListener:
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         with suppress(OSError):
-            _, connection = await loop.connect_accepted_socket(self._acceptor, sock)
+            connection = self._acceptor()
+            await loop.connect_accepted_socket(lambda: as_protocol(connection), sock)
             # Like those that were open when the listener was removed.
             connection.close_when_idle()
 

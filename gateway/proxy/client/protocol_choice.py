@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 Identify = Callable[["Identified", asyncio.BaseTransport], None]
 
 
+def as_protocol(
+    connection: ClientConnection | Http2Connection | ProtocolChoice,
+) -> asyncio.Protocol:
+    """Return a connection as asyncio knows it: it has the methods of a protocol, but not its class.
+
+    Compiled classes are fast where all of their bases are compiled.
+    """
+    return cast("asyncio.Protocol", connection)
+
+
 class ProtocolChoice(asyncio.Protocol):
     """Waits until it is certain, and hands the connection over.
 
@@ -59,7 +69,7 @@ class ProtocolChoice(asyncio.Protocol):
             self._connection = Http2Connection(
                 self._acceptor, peer=self._peer, identify=self._identify
             )
-        stream.set_protocol(self._connection)
+        stream.set_protocol(as_protocol(self._connection))
         self._connection.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -71,7 +81,7 @@ class ProtocolChoice(asyncio.Protocol):
             return
         self._held += data
         if self._held != PREFACE[: len(self._held)] and not self._held.startswith(PREFACE):
-            transport.set_protocol(first)
+            transport.set_protocol(as_protocol(first))
             first.data_received(self._held)
         elif len(self._held) >= len(PREFACE):
             self._switch(first, transport)
@@ -84,7 +94,7 @@ class ProtocolChoice(asyncio.Protocol):
         first.transport = None
         handler.disconnected(first)
         second = self._connection = Http2Connection(self._acceptor, peer=self._peer)
-        transport.set_protocol(second)
+        transport.set_protocol(as_protocol(second))
         second.connection_made(transport)
         if is_last:
             second.close_when_idle()
@@ -103,7 +113,7 @@ class ProtocolChoice(asyncio.Protocol):
         first = self._connection
         assert isinstance(first, ClientConnection)
         if first.transport is not None and self._held:
-            first.transport.set_protocol(first)
+            first.transport.set_protocol(as_protocol(first))
             first.data_received(self._held)
         return bool(first.eof_received())
 

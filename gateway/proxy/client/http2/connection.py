@@ -47,7 +47,7 @@ _LINGERING: Final = 3
 """What a client has to do, or may not do for long."""
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection:
     """One connection from a client.
 
     Args:
@@ -348,6 +348,10 @@ class Http2Connection(asyncio.Protocol):
     def _left(self) -> None:
         self._handler.disconnected(self)
         self._abandon()
+
+    def eof_received(self) -> bool:
+        """Close: a client that sends no more cannot answer either."""
+        return False
 
     def pause_writing(self) -> None:
         """Note that the client does not read."""
