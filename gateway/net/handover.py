@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.base.errors import GatewayError
 from gateway.config.values.address import Address, UnixAddress
-from gateway.net.closing import begin_no_more
 from gateway.net.inherited import (
     Announced,
     AnyPlace,
@@ -220,8 +219,6 @@ class Handover:
                 path = str(one.place.address[0])
                 with suppress(OSError):
                     self.once_adopted(partial(remove_same, path, identity_of(path)))
-            # The predecessor, which has it as well, serves who has connected by now.
-            begin_no_more(one.socket)
             one.socket.close()
         # Copies of one socket, or several of one address, are one line.
         closed_words = tuple(dict.fromkeys(map(str, closed)))

@@ -14,7 +14,6 @@ from gateway.base.tasks import becomes
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import BACKLOG, Sharing, SocketFile, bound_everywhere, bound_file
-from gateway.net.closing import begin_no_more
 from gateway.net.start_errors import cannot_listen
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.acceptor import Acceptor
@@ -240,9 +239,6 @@ class ClientListeners:
         for group in retired:
             if group.file is not None:
                 await asyncio.to_thread(group.file.remove)
-            for removed in group.listeners:
-                for one in removed.sockets:
-                    begin_no_more(one)
             self._retire(group.listeners)
         self._proxy.close_when_idle(ended)
 
