@@ -23,7 +23,7 @@ upstreams:
   origin:
     targets: {url}
     http2: true
-    timeouts: {{ first_byte: 2s }}
+    timeouts: {{ first_byte: 20s }}
 routes:
   /**: {{ upstream: origin }}
   /limited: {{ upstream: origin, limit: 5/h per ip }}
@@ -129,15 +129,21 @@ async def test_an_upstream_that_goes_away_under_load(tmp_path: Path, how: str) -
     async def ask(client: httpx.AsyncClient) -> None:
         while not is_over:
             name = f"n{next(numbers)}"
-            answer = await client.post("/x", content=name, headers={"x-id": name})
+            try:
+                answer = await client.post("/x", content=name, headers={"x-id": name})
+            except httpx.RemoteProtocolError:
+                # A response that has begun cannot become an error: it is broken off.
+                failed[0] += 1
+                continue
             if answer.status_code == 200:
                 assert answer.text == name
                 answered.append(name)
             else:
                 failed[answer.status_code] += 1
 
+    limits = httpx.Limits(max_connections=1)
     async with httpx.AsyncClient(
-        http1=False, http2=True, base_url=gateway.url, timeout=30
+        http1=False, http2=True, base_url=gateway.url, timeout=30, limits=limits
     ) as client:
         tasks = [asyncio.create_task(ask(client)) for _ in range(20)]
         await _more(answered, 200)
@@ -159,7 +165,7 @@ async def test_an_upstream_that_goes_away_under_load(tmp_path: Path, how: str) -
     served = Counter([*seen, *server.lines])
     assert [name for name, count in served.items() if count > 1] == []
     assert set(answered) <= set(served)
-    assert set(failed) <= {502}
+    assert set(failed) <= {0, 502}
     assert not failed or how == "kill"
 
 
