@@ -17,6 +17,7 @@ from urllib.parse import quote
 from aiohttp.hdrs import CONTENT_TYPE
 
 from gateway.http.answer import PROBLEM_TYPE, Answer
+from gateway.proxy.upstream.retry import GRPC_OUTCOMES
 
 if TYPE_CHECKING:
     from gateway.proxy.request import Request
@@ -46,9 +47,6 @@ _BY_STATUS: Final = {
     503: UNAVAILABLE,
     504: DEADLINE_EXCEEDED,
 }
-
-STATUSES: Final = 1000
-"""Added to the status of a call, as the outcome of an attempt: statuses of HTTP are below."""
 
 _is_grpc: Final = re.compile(r"application/grpc(?:[+;].*)?", re.IGNORECASE | re.DOTALL).fullmatch
 _timeout: Final = re.compile(r"([0-9]{1,8})([HMSmun])").fullmatch
@@ -80,19 +78,25 @@ def deadline_of(request: Request, now: float) -> float:
 def outcome_of(answer: AnswerReader) -> int:
     """Return what became of a call as far as its first frame says, for retries.
 
-    That is the status of HTTP, or, if the response consists of a head only, `STATUSES` and the
+    That is the status of HTTP, or, if the response consists of a head only, `GRPC_OUTCOMES` and the
     `grpc-status` in it, unless the upstream says itself when to come back.
     """
     fields = answer.head.fields
     match = _status_line(fields) if answer.is_complete and not answer.body else None
     if match is None or int(match[1]) == 0 or _has_pushback(fields):
         return answer.status
-    return STATUSES + int(match[1])
+    return GRPC_OUTCOMES + int(match[1])
 
 
 def as_status(outcome: int) -> int:
     """Return the status of HTTP that stands for an outcome, for the judge of a target."""
-    return outcome if outcome < STATUSES else 503 if outcome == STATUSES + UNAVAILABLE else 200
+    return (
+        outcome
+        if outcome < GRPC_OUTCOMES
+        else 503
+        if outcome == GRPC_OUTCOMES + UNAVAILABLE
+        else 200
+    )
 
 
 def code_of(reply: Answer, error: str, *, is_refused: bool) -> int:

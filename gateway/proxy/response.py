@@ -14,6 +14,7 @@ from gateway.base.clock import wall_us
 from gateway.proxy.direct_responses import ErrorPages, response_head
 from gateway.proxy.grpc import code_of, grpc_reply
 from gateway.proxy.head import http_date, takes_trailers
+from gateway.proxy.http1.chunks import chunk
 from gateway.proxy.upstream.answer_head import (
     added_to,
     trailer_lines,
@@ -149,11 +150,6 @@ async def relay(
     elif is_chunked:
         client.send(_last_chunk(answer) if has_trailers else b"0\r\n\r\n")
     await client.drained()
-
-
-def chunk(data: bytes, *, is_chunked: bool) -> bytes:
-    """Return a piece of a body as it is written (RFC 9112, section 7.1, where it is chunked)."""
-    return b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data
 
 
 def _takes_trailers(request: Request) -> bool:

@@ -24,9 +24,8 @@ from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.changes import Outgoing, make_renderer
 from gateway.proxy.direct_responses import ErrorPages, redirect
-from gateway.proxy.grpc import STATUSES
 from gateway.proxy.routes import Route
-from gateway.proxy.upstream.retry import IDEMPOTENT, RetryRule
+from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.table import Pattern, RouteTable
@@ -109,7 +108,7 @@ def _retry(route: RouteConfig, config: GatewayConfig, upstream: Upstream) -> Ret
 
 def _outcome(condition: str | int) -> int:
     """Return the outcome of an attempt that a condition of retries names."""
-    return condition if isinstance(condition, int) else STATUSES + GRPC_STATUSES[condition]
+    return condition if isinstance(condition, int) else GRPC_OUTCOMES + GRPC_STATUSES[condition]
 
 
 def compile_rule(config: RetryConfig | None) -> RetryRule | None:

@@ -21,7 +21,7 @@ from tests.certificates import Authority
 from tests.http2 import data, rst
 from tests.proxy.http2_upstream import Call, H2Upstream, Serve, answering, echo
 from tests.proxy.test_http2 import Served
-from tests.proxy.wire import get, post, running
+from tests.proxy.wire import Peer, ScriptedUpstream, get, post, running
 from tests.servers import until
 
 LARGE = 30_000_000
@@ -665,6 +665,20 @@ async def test_health_checks(tmp_path: Path) -> None:
         call = upstream.calls[0]
         assert (call.line, call.get("user-agent")) == ("GET /health", "sluice-health")
         assert call.get("connection") is None
+
+
+async def test_checks_of_a_target_that_says_nothing_leave_no_connection(tmp_path: Path) -> None:
+    """The connection of a check ends with its time limit, also before the first frame."""
+    ended = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.at_end()
+        ended.set()
+
+    u = {"http2": True, "health": {"path": "/health", "every": "10s", "timeout": "50ms"}}
+    async with ScriptedUpstream(script) as upstream, running(tmp_path, upstream, "left out", u=u):
+        await asyncio.wait_for(ended.wait(), 10)
+        assert len(upstream.peers) == 1
 
 
 async def test_websockets_are_for_http_1(tmp_path: Path) -> None:

@@ -154,3 +154,8 @@ class Chunks:
         self.trailers = section
         self.rest = data[end + 4 :]
         self.is_complete = True
+
+
+def chunk(data: bytes, *, is_chunked: bool) -> bytes:
+    """Return a piece of a body as it is written (RFC 9112, section 7.1, where it is chunked)."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.proxy.http2.framing import IS_AVAILABLE, SHARED_GIVERS, Field, Framing, limited
+from gateway.proxy.http2.framing import (
+    IS_AVAILABLE,
+    SHARED_GIVERS,
+    Field,
+    Framing,
+    StreamSink,
+    limited,
+)
 
 try:
     import ngh2
@@ -29,7 +36,7 @@ FIELDS_MAX: Final = 1000
 _MAX_CONCURRENT_STREAMS: Final = 3
 
 
-class AnswerSink(Protocol):
+class AnswerSink(StreamSink, Protocol):
     """What the events of a connection to an upstream are given to."""
 
     def interim_received(self, stream: int, fields: tuple[Field, ...]) -> None:
@@ -38,26 +45,14 @@ class AnswerSink(Protocol):
     def answer_received(self, stream: int, fields: tuple[Field, ...], *, is_whole: bool) -> None:
         """Take the head of an answer; without a body if it is whole."""
 
-    def data_received_on(self, stream: int, data: bytes, *, is_last: bool) -> None:
-        """As in `StreamSink`."""
-
     def trailers_received(self, stream: int, fields: tuple[Field, ...]) -> None:
         """Take the end of an answer, with trailers."""
-
-    def stream_closed(self, stream: int, code: int, *, is_by_peer: bool) -> None:
-        """As in `StreamSink`."""
 
     def settings_received(self, most: int) -> None:
         """Note how many streams the upstream takes at a time; a negative number is for any."""
 
     def going_away(self, code: int) -> None:
         """Note that the upstream takes no more requests; those that it did not take are closed."""
-
-    def ping_answered(self) -> None:
-        """As in `StreamSink`."""
-
-    def closed_by_frames(self, code: int) -> None:
-        """As in `StreamSink`."""
 
 
 class ClientFraming(Framing):

@@ -12,6 +12,7 @@ from gateway.proxy.http2.framing import (
     SHARED_GIVERS,
     Field,
     Framing,
+    StreamSink,
     limited,
 )
 
@@ -31,26 +32,14 @@ CONNECTION_WINDOW: Final = 1 << 20
 _SHARED: Final = ngh2.Priority(incremental=True) if IS_AVAILABLE else None
 
 
-class RequestSink(Protocol):
+class RequestSink(StreamSink, Protocol):
     """What the events of a connection from a client are given to."""
 
     def request_received(self, stream: int, fields: tuple[Field, ...], *, is_whole: bool) -> None:
         """Take the head of a request; without a body if it is whole."""
 
-    def data_received_on(self, stream: int, data: bytes, *, is_last: bool) -> None:
-        """As in `StreamSink`."""
-
     def trailers_received(self, stream: int) -> None:
         """Note the end of a body that trailers follow; those of requests are not passed on."""
-
-    def stream_closed(self, stream: int, code: int, *, is_by_peer: bool) -> None:
-        """As in `StreamSink`."""
-
-    def ping_answered(self) -> None:
-        """As in `StreamSink`."""
-
-    def closed_by_frames(self, code: int) -> None:
-        """As in `StreamSink`."""
 
 
 class ServerFraming(Framing):

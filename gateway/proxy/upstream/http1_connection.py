@@ -8,6 +8,7 @@ from math import inf
 from typing import Final, cast
 
 from gateway.base.errors import UpstreamClosedError, UpstreamError, UpstreamProtocolError
+from gateway.proxy.http1.chunks import chunk
 from gateway.proxy.upstream.answer_reader import AnswerReader
 from gateway.proxy.upstream.connection import UpstreamConnection, UpstreamTimeouts
 from gateway.proxy.upstream.read_after_reset import unread_pieces
@@ -100,7 +101,7 @@ class Http1Connection(UpstreamConnection):
 
     async def write(self, data: bytes, *, is_chunked: bool) -> None:
         """As in `UpstreamConnection`."""
-        await self._write(b"%x\r\n%b\r\n" % (len(data), data) if is_chunked else data)
+        await self._write(chunk(data, is_chunked=is_chunked))
 
     async def finish_body(self, *, is_chunked: bool) -> None:
         """As in `UpstreamConnection`."""

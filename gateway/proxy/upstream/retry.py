@@ -24,8 +24,8 @@ SLOTS: Final = 10
 SLOT_US: Final = US
 COUNT_BITS: Final = 24
 COUNT_MOST: Final = (1 << COUNT_BITS) - 1
-LAST_STATUS: Final = 999
-"""Of HTTP; outcomes above are those of calls of gRPC (`gateway.proxy.grpc.STATUSES`)."""
+GRPC_OUTCOMES: Final = 1000
+"""Added to the status of a call of gRPC, as the outcome of an attempt: those of HTTP are below."""
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Methods that may be sent again (RFC 9110, section 9.2.2)."""
 
@@ -75,7 +75,7 @@ class RetryRule:
             reason = reason if reason in self.failures else ""
         if reason == "connect" or self.methods is None or method in self.methods:
             return reason
-        if isinstance(outcome, int) and outcome > LAST_STATUS:
+        if isinstance(outcome, int) and outcome >= GRPC_OUTCOMES:
             # All calls of gRPC are POST; who names its statuses knows which may be repeated.
             return reason
         return ""

@@ -149,11 +149,6 @@ class MultiplexedConnection:
         """Return whether it takes one more stream."""
         return len(self._lent) < self._max_streams and self.is_open
 
-    @property
-    def is_idle(self) -> bool:
-        """Return whether it has no streams."""
-        return not self._lent
-
     def lend(self, on_close: Callable[[UpstreamConnection], None]) -> UpstreamStream:
         """Return a new stream; `on_close` is called when its place is free again."""
         stream = UpstreamStream(self, on_close, self._timeouts, self._max_head)

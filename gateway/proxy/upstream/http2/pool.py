@@ -113,7 +113,12 @@ class StreamPool(TargetPool):
     async def open_apart(self) -> UpstreamConnection:
         """As in `TargetPool`."""
         connection = await self._open_any(self._maker(lambda _: None), H2)
-        await connection.ready()
+        try:
+            await connection.ready()
+        except BaseException:
+            # Such as the time limit of a check.
+            connection.close()
+            raise
         return connection.lend(lambda _: connection.close())
 
     def _take(self) -> UpstreamStream | None:
