@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.base.errors import GatewayError
 from gateway.config.values.address import Address, UnixAddress
+from gateway.net.closing import begin_no_more
 from gateway.net.inherited import (
     Announced,
     AnyPlace,
@@ -144,6 +145,7 @@ class Handover:
         self._is_pending = has_predecessor
         self._is_done = False
         self._waiting: list[Callable[[], object]] = []
+        self._retiring: list[socket.socket] = []
 
     @property
     def is_pending(self) -> bool:
@@ -153,6 +155,7 @@ class Handover:
     def adopt(self) -> None:
         """Own what was inherited from now on: this process serves."""
         self._is_pending = False
+        self._end_retiring()
         for work in self._waiting:
             work()
         self._waiting = []
@@ -167,6 +170,18 @@ class Handover:
             self._waiting.append(work)
         else:
             work()
+
+    def _end_retiring(self) -> None:
+        for one in self._retiring:
+            # The predecessor, which has it as well, serves who has connected by now.
+            begin_no_more(one)
+        self.forget_retiring()
+
+    def forget_retiring(self) -> None:
+        """Close what is kept until this process serves, as one does that will not say so."""
+        for one in self._retiring:
+            one.close()
+        self._retiring = []
 
     def owns_new(self) -> bool:
         """Return whether what this process has made is its own."""
@@ -200,6 +215,14 @@ class Handover:
         """Return whether a service manager has opened a socket, and looks after its file."""
         return _identity(one) in self._foreign
 
+    def retire(self, one: socket.socket) -> None:
+        """Begin no more connections at a socket that is to be closed, unless it stays open.
+
+        That of a service manager does: who connects there waits for a later listener.
+        """
+        if not self.is_foreign(one):
+            begin_no_more(one)
+
     def moved(self, one: HasNumber, path: str) -> None:
         """Note that a socket's file was renamed: the kernel keeps the name that it was bound to."""
         self._paths[_identity(one)] = path
@@ -219,7 +242,10 @@ class Handover:
                 path = str(one.place.address[0])
                 with suppress(OSError):
                     self.once_adopted(partial(remove_same, path, identity_of(path)))
-            one.socket.close()
+            # The predecessor may have to go on, and needs it then.
+            self._retiring.append(one.socket)
+        if not self._is_pending:
+            self._end_retiring()
         # Copies of one socket, or several of one address, are one line.
         closed_words = tuple(dict.fromkeys(map(str, closed)))
         return Unwanted(closed_words, tuple(str(one) for one in unwanted if one not in closed))
@@ -238,6 +264,7 @@ class Handover:
 
     def close(self) -> None:
         """Close the sockets that are left."""
+        self.forget_retiring()
         for one in self._left:
             one.socket.close()
         self._left = []

@@ -14,6 +14,7 @@ from gateway.base.tasks import becomes
 from gateway.config.models.gateway import Address, GatewayConfig, ListenerConfig
 from gateway.config.values.address import UnixAddress
 from gateway.net.binding import BACKLOG, Sharing, SocketFile, bound_everywhere, bound_file
+from gateway.net.handover import Handover
 from gateway.net.start_errors import cannot_listen
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.acceptor import Acceptor
@@ -70,6 +71,7 @@ class ChangedListeners(NamedTuple):
         bound: sockets of listeners that are new.
         files: the files of new Unix sockets, by the number of their listener.
         kept: the number of a listener, and its number before.
+        handover: the inherited sockets; None if another process closes what is gone.
     """
 
     config: GatewayConfig
@@ -77,6 +79,7 @@ class ChangedListeners(NamedTuple):
     bound: list[BoundSocket]
     files: dict[int, SocketFile]
     kept: Mapping[int, int]
+    handover: Handover | None
 
     def close(self) -> None:
         """Release what is new."""
@@ -158,7 +161,9 @@ class ClientListeners:
             accept_plan_of(listener, config, tls)
             for listener, tls in zip(config.listen, certificates.listeners, strict=True)
         ]
-        changed = ChangedListeners(config, plans, list(sockets or ()), {}, kept)
+        handover = sharing.handover or Handover(has_predecessor=False)
+        retires = handover if sockets is None else None
+        changed = ChangedListeners(config, plans, list(sockets or ()), {}, kept, retires)
         if sockets is not None:
             return changed
         for number, listener in enumerate(config.listen):
@@ -239,6 +244,9 @@ class ClientListeners:
         for group in retired:
             if group.file is not None:
                 await asyncio.to_thread(group.file.remove)
+            if changed.handover is not None:
+                for one in (each for listener in group.listeners for each in listener.sockets):
+                    changed.handover.retire(one)
             self._retire(group.listeners)
         self._proxy.close_when_idle(ended)
 

@@ -102,12 +102,18 @@ class ChangedSockets(NamedTuple):
                 except OSError as error:
                     raise cannot_listen(ADMIN, self.config.admin.listen, error) from error
 
-    def take_effect(self) -> None:
-        """Close what is gone, so that only workers that can still accept have it open."""
+    def take_effect(self, handover: Handover) -> None:
+        """Close what is gone, so that only workers that can still accept have it open.
+
+        Args:
+            handover: the inherited sockets.
+        """
         for path, mode in self.modes.items():
             # Somebody may have removed it.
             with suppress(OSError):
                 Path(path).chmod(_default_mode() if mode is None else mode)
+        for one in self.gone.all:
+            handover.retire(one)
         self.gone.remove_files()
         self.gone.close_workers()
         self.gone.close_admin()

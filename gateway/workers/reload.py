@@ -354,7 +354,7 @@ class Reloads:
     def _commit(self, attempt: _Attempt, children: Sequence[Child]) -> None:
         # First here: while a socket that is gone is open anywhere, connections are queued there,
         # so workers can only accept the last of them after this process has closed it.
-        attempt.sockets.take_effect()
+        attempt.sockets.take_effect(self._handover)
         attempt.is_committed = True
         attempt.answers = Answers((), self._clock())
         self._secrets, self._certificates = attempt.loaded.secrets, attempt.certificates

@@ -143,17 +143,19 @@ class Succession:
 
     def serving(self) -> None:
         """Report that this process serves: to its predecessor, or else to the service manager."""
+        # First: the predecessor closes its sockets when it is told.
+        self.handover.adopt()
         if self._predecessor is None:
             self.manager.started()
         else:
             # It reports it to the service manager, which may not heed this process yet.
             self._tell(SERVES)
-        self.handover.adopt()
 
     def enter_child(self, *, keeps_sockets: bool) -> Handover:
         """Close what a new child of this process does not need; return its handover."""
         if self._predecessor is not None:
             self._predecessor.close()
+        self.handover.forget_retiring()
         if not keeps_sockets:
             self.handover.close()
         return self.handover
