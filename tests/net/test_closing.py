@@ -7,6 +7,8 @@ import sys
 from contextlib import suppress
 
 from gateway.net.closing import begin_no_more
+from gateway.net.handover import Handover
+from gateway.net.inherited import Announced
 
 
 def _connecting(port: int) -> socket.socket:
@@ -53,3 +55,50 @@ def test_other_sockets_are_left_alone() -> None:
         begin_no_more(one)
         other.sendall(b"x")
         assert one.recv(1) == b"x"
+
+
+def _handed_over(one: socket.socket, *, is_ours: bool, has_predecessor: bool) -> Handover:
+    announced = Announced(one.dup().detach(), "" if is_ours else "web", is_ours)
+    return Handover([announced], has_predecessor=has_predecessor)
+
+
+def _connects(port: int) -> bool:
+    """Return whether a connection begins at once, or waits for whoever listens there next."""
+    with socket.socket() as one:
+        one.settimeout(0.3)
+        try:
+            one.connect(("127.0.0.1", port))
+        except TimeoutError:
+            return False
+        return True
+
+
+def test_a_predecessor_begins_connections_until_its_successor_serves() -> None:
+    """Until then it may have to go on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        handover = _handed_over(listening, is_ours=True, has_predecessor=True)
+        assert handover.drop_unwanted(()).closed
+        assert _connects(port)
+        handover.adopt()
+        assert not _connects(port)
+
+
+def test_a_child_of_a_successor_leaves_what_its_predecessor_has() -> None:
+    """It closes its copies, and begins no fewer connections for it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        handover = _handed_over(listening, is_ours=True, has_predecessor=True)
+        handover.drop_unwanted(())
+        handover.forget_retiring()
+        handover.adopt()
+        assert _connects(listening.getsockname()[1])
+
+
+def test_sockets_of_a_service_manager_stay_open() -> None:
+    """Who connects there waits for a listener that a later reload adds."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        handover = _handed_over(listening, is_ours=False, has_predecessor=False)
+        assert handover.drop_unwanted(()).open
+        handover.retire(listening)
+        assert _connects(listening.getsockname()[1])
+        handover.close()
