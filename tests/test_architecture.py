@@ -131,8 +131,9 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "bounds lines places store_url",
     ),
     "gateway.config.models": (
-        "changes consistency direct_responses listeners throttlex shorthand_listeners",
-        "balancing frontends policies retry shorthand",
+        "changes consistency direct_responses listeners lists throttlex shorthand_listeners",
+        "balancing conditions frontends retry shorthand",
+        "policies",
         "methods upstreams",
         "defaults routes service",
         "gateway",
@@ -142,13 +143,13 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway.config.checking": (
         "capabilities foreign_names lints throttlex_checks",
         "messages",
-        "cross",
+        "cross list_checks",
         "check",
         "load",
     ),
     "gateway.config.explaining": (
         "changes consistency limits notation render retry schema_listeners store tls upstreams",
-        "trials",
+        "access trials",
         "frontends meaning same_routes schema",
         "explain options",
         "differences",

@@ -14,6 +14,7 @@ from gateway.proxy.changes import Outgoing
 from gateway.proxy.direct_responses import ErrorPages
 from gateway.proxy.upstream.retry import RetryRule
 from gateway.proxy.upstream.targets import Upstream
+from gateway.routing.access import Access
 
 if TYPE_CHECKING:
     from gateway.proxy.direct_responses import DirectResponse
@@ -41,6 +42,9 @@ class Route:
         repeats_refusals: whether a refusal may be sent again as long as it holds.
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
+        access: who may use it; None for everybody.
+        preflight_plan: the limits of preflight requests; None if these are counted like others.
+        preflight_fields: creates the header lines about limits in answers to them.
     """
 
     name: str
@@ -58,3 +62,6 @@ class Route:
     intercepted: frozenset[int] | None
     repeats_refusals: bool
     decider: Decider
+    access: Access | None = None
+    preflight_plan: Plan | None = None
+    preflight_fields: LimitFields | None = None
