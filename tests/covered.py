@@ -36,6 +36,8 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_exceptions.py": (
         "routing.access routing.conditions routing.lists wiring.conditions wiring.inspection"
     ),
+    "e2e/test_tiers.py": "limiter.tiers routing.tiers wiring.sources wiring.tables",
+    "wiring/test_lists.py": "wiring.file_source",
     "e2e/test_explain.py": "command.explaining wiring.inquiry",
     "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",

@@ -118,7 +118,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway.limiter": (
         "admissions plan reports returns local.eventual_state local.generations local.unreported",
         "outcome waiting_room local.eventual local.leases",
-        "parts fallback trial local.leasing",
+        "parts fallback tiers trial local.leasing",
         "backfill local.reporting",
         "local.local_decider",
         "decider",
@@ -132,7 +132,8 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.models": (
         "changes consistency direct_responses listeners lists throttlex shorthand_listeners",
-        "balancing conditions frontends retry shorthand",
+        "balancing conditions frontends retry",
+        "shorthand tiers",
         "policies",
         "methods upstreams",
         "defaults routes service",

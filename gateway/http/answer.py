@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from gateway.base.clock import US
 from gateway.base.errors import UpstreamError
-from gateway.limiter.plan import CompiledPolicy, KeyOf, Rule, is_keyed, is_tried
+from gateway.limiter.plan import CompiledPolicy, KeyOf, Rule, is_keyed, is_tiered, is_tried
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import NS_PER_US, Limit
 
@@ -218,7 +218,7 @@ class LimitFields:
         self._has_legacy = policy.legacy_headers
         self._window = _window(rules[0])
         # Which limits there are, or which numbers they have, may depend on the key.
-        self._is_keyed = is_keyed(rules) or is_tried(rules)
+        self._is_keyed = is_keyed(rules) or is_tried(rules) or is_tiered(rules)
         is_plain = len(rules) == 1 and not self._is_keyed and not policy.throttlex_headers
         self._template = self._prepare(rules[0]) if is_plain else b""
         self._several = self._prepare_several(rules) if len(rules) > 1 else b""

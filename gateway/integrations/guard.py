@@ -92,12 +92,13 @@ _FREE: Final = GuardVerdict([], None)
 class _View:
     """The view of a request that keys are made from."""
 
-    __slots__ = ("_head", "client", "client_key")
+    __slots__ = ("_head", "client", "client_key", "is_from_proxy")
     # Only the server in front of a middleware has it.
     client_certificate: ClassVar[None] = None
 
-    def __init__(self, head: Head, client: str, client_key: str) -> None:
+    def __init__(self, head: Head, client: str, client_key: str, *, is_from_proxy: bool) -> None:
         self._head = head
+        self.is_from_proxy = is_from_proxy
         self.client = client
         self.client_key = client_key
 
@@ -194,7 +195,9 @@ class Guard:
             head.headers.getall("X-Forwarded-For", ()),
             head.headers.getall("Forwarded", ()),
         )
-        view = _View(head, client, self._addresses.bucket(client))
+        addresses = self._addresses
+        is_from_proxy = addresses.is_trusted(head.peer)
+        view = _View(head, client, addresses.bucket(client), is_from_proxy=is_from_proxy)
         route = self._everywhere
         if self._table is not None:
             path = head.path if head.path != "*" else "/"

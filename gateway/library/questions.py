@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from gateway.config.checking.messages import did_you_mean
@@ -15,8 +14,8 @@ from gateway.limits.key_overrides import KeyOverrides
 from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
-from gateway.wiring.conditions import Lists
 from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
+from gateway.wiring.sources import Sources
 
 EVERYBODY: Final = "all"
 """The identity of limits with `per all`, and the default key."""
@@ -84,9 +83,9 @@ class Questions:
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
         overrides: KeyOverrides | None = None,
-        lists: Lists = MappingProxyType({}),
+        sources: Sources | None = None,
     ) -> None:
-        self._lists = lists
+        self._sources = sources if sources is not None else Sources()
         self._named = dict(policies)
         self._configs = with_candidates(policies)
         self._policies: dict[str, CompiledPolicy] = {
@@ -116,7 +115,7 @@ class Questions:
 
     def plan(self, route: str, names: Names) -> Plan:
         """Return the policies for requests that carry their keys; `route` is the route's name."""
-        key_of = RouteKeys(route, self._lists)
+        key_of = RouteKeys(route, self._sources)
         return compile_plan(key_of, self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:

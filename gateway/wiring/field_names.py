@@ -50,6 +50,9 @@ def limiting_fields(config: GatewayConfig) -> Iterator[str]:
     for policy in with_candidates(config.policies).values():
         for line in policy.limits:
             yield from headers_of(line.per)
+        for line in (line for lines in policy.tiers.values() for line in lines):
+            yield from headers_of(line.per)
+        yield from headers_of(() if policy.tier is None else (policy.tier.per,))
         for exception in policy.exceptions:
             yield from exception.headers
     yield from headers_of(one.per for one in config.lists.values())

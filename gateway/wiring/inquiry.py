@@ -33,7 +33,6 @@ from gateway.routing.reasons import RoutedRequest, why_before, why_not
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
 from gateway.wiring.conditions import compile_exceptions
-from gateway.wiring.lists import contents, load_lists
 from gateway.wiring.running import ProcessParts, RunningConfig
 
 STORE_S: Final = 2.0
@@ -128,7 +127,7 @@ async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
     """
     metrics = GatewayMetrics(gateway.__version__)
     running = RunningConfig(config, ProcessParts(metrics, has_frontends=False))
-    load_lists(running.lists)
+    running.sources.load()
     running.compile()
     try:
         return await _follow(running, Proxy(running.settings(None), metrics), inquiry)
@@ -199,7 +198,7 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
 
 def _exempt(running: RunningConfig, plan: Plan, request: Request) -> list[str]:
     policies = with_candidates(running.config.policies)
-    lists = contents(running.lists)
+    lists = running.sources.contents
     return [
         policy.name
         for policy in plan.policies

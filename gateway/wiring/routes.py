@@ -29,8 +29,9 @@ from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.table import Pattern, RouteTable
-from gateway.wiring.conditions import Lists, compile_access
+from gateway.wiring.conditions import compile_access
 from gateway.wiring.policies import RouteKeys, compile_plan
+from gateway.wiring.sources import Sources
 
 if TYPE_CHECKING:
     from gateway.proxy.direct_responses import DirectResponse
@@ -43,7 +44,7 @@ def compile_routes(
     policies: dict[str, CompiledPolicy],
     decider: Decider,
     metrics: GatewayMetrics,
-    lists: Lists,
+    sources: Sources,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
@@ -53,7 +54,7 @@ def compile_routes(
     def plan_of(route: RouteConfig, names: Sequence[str]) -> Plan | None:
         if not names:
             return None
-        plan = compile_plan(RouteKeys(route.name, lists), names, configured, policies)
+        plan = compile_plan(RouteKeys(route.name, sources), names, configured, policies)
         return ReportedPlan(plan.rules) if is_reported else plan
 
     of_preflight = () if config.preflight is None else (config.preflight,)
@@ -82,7 +83,7 @@ def compile_routes(
             and _repeats_refusals(plan, route.response_headers)
             and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
             decider,
-            compile_access(config, route, lists),
+            compile_access(config, route, sources.contents),
             preflight,
             limit_fields(preflight.rules) if preflight else None,
         )
@@ -106,7 +107,7 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
         and rule.policy.body != "throttlex"
         and not rule.limit.count_refused
         and ALGORITHMS[rule.limit.algorithm].renew is None
-        for rule in plan.rules
+        for rule in plan.all_rules
     )
 
 

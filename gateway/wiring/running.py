@@ -37,6 +37,7 @@ from gateway.stores.opening import reconfigure_memory
 from gateway.stores.shared.store import SharedStore
 from gateway.systems.base import FrontendContext
 from gateway.wiring.field_names import hidden_fields, reserved_fields
+from gateway.wiring.file_source import INTERVAL_S
 from gateway.wiring.limiter import (
     cannot_use_store,
     close_store,
@@ -52,9 +53,9 @@ from gateway.wiring.limiter import (
     store_of,
 )
 from gateway.wiring.listeners import Certificates, certificates_of
-from gateway.wiring.lists import INTERVAL_S, ListSource, contents, lists_of, load_lists
 from gateway.wiring.policies import compile_policies, plans_of
 from gateway.wiring.routes import compile_pages, compile_routes
+from gateway.wiring.sources import Sources
 from gateway.wiring.store_need import reason_to_need_store
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class RunningConfig:
         store: where counts are.
         decider: asks it.
         certificates: all of them; call `load` before they are used.
-        lists: those of the configuration, by name; likewise.
+        sources: files of lists and tables; likewise.
         upstreams: by name.
         policies: the run-time form of each policy, by name.
         overrides: the numbers of keys that have their own; None if none have.
@@ -130,11 +131,9 @@ class RunningConfig:
         )
         self.upstreams = {name: self._upstream(name, predecessor) for name in config.upstreams}
         self.overrides = self._take_overrides(predecessor)
-        before = predecessor.lists if predecessor is not None else None
-        self.lists: dict[str, ListSource] = lists_of(config, before)
-        self._list_renewal = Renewal(
-            list(self.lists.values()), interval_s=INTERVAL_S, subject="lists"
-        )
+        before = predecessor.sources if predecessor is not None else None
+        self.sources: Sources = Sources(config, before)
+        self._renewal = Renewal(self.sources.all, interval_s=INTERVAL_S, subject="lists")
         for route in config.routes:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)
@@ -150,7 +149,7 @@ class RunningConfig:
                 self.policies,
                 self.decider,
                 self._around.metrics,
-                contents(self.lists),
+                self.sources,
             ),
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             hidden_fields(config),
@@ -166,13 +165,13 @@ class RunningConfig:
         )
 
     def load(self) -> None:
-        """Read the files of certificates and lists that are new; blocks.
+        """Read the files of certificates, lists and tables that are new; blocks.
 
         Raises:
             StartError: a file cannot be used.
         """
         self.certificates.load()
-        load_lists(self.lists)
+        self.sources.load()
 
     # What is made, or taken over.
 
@@ -285,7 +284,7 @@ class RunningConfig:
             reconfigure_memory(self._memory, memory_url(config))
         elif isinstance(self._memory, SharedStore):
             self._memory.reconfigure(config.store.deadline)
-        self._list_renewal.start()
+        self._renewal.start()
         kept = predecessor.upstreams.values() if predecessor is not None else ()
         for upstream in self.upstreams.values():
             if upstream not in kept:
@@ -308,7 +307,7 @@ class RunningConfig:
 
     async def retire(self, successor: RunningConfig) -> None:
         """End what another configuration does not use, once no request needs it any more."""
-        await self._list_renewal.end()
+        await self._renewal.end()
         for upstream in self.upstreams.values():
             if upstream not in successor.upstreams.values():
                 upstream.retire(successor.pools)
@@ -339,7 +338,7 @@ class RunningConfig:
 
     async def aclose(self) -> None:
         """End everything; nothing is served any more."""
-        await self._list_renewal.end()
+        await self._renewal.end()
         for upstream in self.upstreams.values():
             upstream.close()
         if self.reader is not None:

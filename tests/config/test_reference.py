@@ -40,6 +40,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Breaker": models.BreakerConfig,
     "Policies": models.PolicyConfig,
     "ThrottleX": models.ThrottlexConfig,
+    "Tiers": models.TierConfig,
     "Exceptions": models.ConditionConfig,
     "Lists": models.ListConfig,
     "Queue": models.QueueConfig,

@@ -244,6 +244,7 @@ class _Checker:
             findings += cross.unknown_senders(config)
             findings += list_checks.unknown_lists(config)
             findings += list_checks.excepted_on_listeners(config)
+            findings += list_checks.tiers_that_are_not_kept(config)
             findings += throttlex_checks.conflicts(config)
             findings += unsupported(config)
         wrong = [one for one in map(self._place, findings) if one]

@@ -111,6 +111,11 @@ def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
         lines: list[tuple[Path, LimitLine]] = [
             (("policies", name, "limits", index), line) for index, line in enumerate(policy.limits)
         ]
+        for tier, of_tier in policy.tiers.items():
+            lines += [
+                (("policies", name, "tiers", tier, index), line)
+                for index, line in enumerate(of_tier)
+            ]
         if policy.candidate is not None:
             lines += [
                 (("policies", name, "candidate", "limits", index), line)

@@ -14,6 +14,7 @@ from gateway.config.explaining.access import (
     explain_exceptions,
     explain_lists,
     explain_route_access,
+    explain_tiers,
 )
 from gateway.config.explaining.changes import explain_changes, explain_own, explain_pages
 from gateway.config.explaining.consistency import explain_consistency, explain_migration
@@ -180,6 +181,7 @@ def explain_policy(
             "  A request passes only if all of these limits allow it; otherwise none of "
             "them is spent."
         )
+    lines += [f"  {line}" for line in explain_tiers(policy, by_clock=by_clock)]
     lines += [f"  {line}" for line in explain_exceptions(policy)]
     lines += [f"  {line}" for line in explain_trial(policy)]
     lines.append("  Requests over the limit are refused." if is_asked else f"  {_excess(policy)}")

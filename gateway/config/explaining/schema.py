@@ -246,6 +246,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21\x22\x24-\x7e]*)$"},
+        "TierConfig": {"type": "string", "minLength": 1},
         "ConditionConfig": {"type": "string", "minLength": 1},
         "ListConfig": definitions["ListConfig"]["properties"]["values"],
         "PolicyConfig": limits,

@@ -60,6 +60,7 @@ from gateway.config.models.service import (
 )
 from gateway.config.models.shorthand import expand
 from gateway.config.models.throttlex import ThrottlexConfig
+from gateway.config.models.tiers import TierConfig
 from gateway.config.models.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
 from gateway.config.values.address import Address
 from gateway.config.values.base import NAME, NAME_HINT, Model, overlay, untouched
@@ -123,6 +124,7 @@ __all__ = [
     "Target",
     "ThrottlexConfig",
     "ThrottrConfig",
+    "TierConfig",
     "Timeouts",
     "UpstreamConfig",
     "UpstreamTlsConfig",

@@ -76,7 +76,7 @@ def _read_word(value: object) -> str:
         raise problem("a list has one key", f"for example {word}")
     if word in CALLER_KEYS or (word in PLAIN_KEYS and word != "ip"):
         hint = "use ip, header:NAME, cookie:NAME, query:NAME or client_cert"
-        raise problem(f"there are no lists of {word!r}", hint)
+        raise problem(f"{word!r} is nothing that clients could be listed by", hint)
     return word
 
 

@@ -14,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.config.models.conditions import Excepting
 from gateway.config.models.consistency import (
     PART_SCHEMA,
     ConsistencyName,
@@ -26,6 +25,7 @@ from gateway.config.models.consistency import (
     terms_of,
 )
 from gateway.config.models.throttlex import PLACEHOLDER, ThrottlexConfig
+from gateway.config.models.tiers import Tiered, check_tiers
 from gateway.config.values.base import Model, untouched
 from gateway.config.values.findings import KEY
 from gateway.config.values.lines import check_line
@@ -179,7 +179,7 @@ def _check_in_flight(limits: tuple[LimitLine, ...]) -> None:
             raise problem(message, "try a rate, or enforce this limit")
 
 
-class PolicyConfig(Excepting):
+class PolicyConfig(Tiered):
     """Which requests count together, how many may pass, and what happens to the rest."""
 
     algorithm: AlgorithmName = Field(
@@ -302,7 +302,15 @@ class PolicyConfig(Excepting):
         if self.candidate is not None and self.throttlex is not None:
             message = "a policy of ThrottleX has no candidate"
             raise problem(message, "try another policy with mode: shadow", under=("candidate", KEY))
-        check_consistency(self.consistency, self.limits, self.leased, self.eventual, said)
+        check_tiers(
+            self,
+            self.algorithm,
+            count_refused=self.count_refused,
+            is_throttlex=self.throttlex is not None,
+        )
+        of_tiers = (line for lines in self.tiers.values() for line in lines)
+        every = (*self.limits, *of_tiers)
+        check_consistency(self.consistency, every, self.leased, self.eventual, said)
         return self
 
     @property
@@ -340,6 +348,8 @@ def with_candidates(policies: Mapping[str, PolicyConfig]) -> dict[str, PolicyCon
                 "count_refused": False,
                 "mode": "shadow",
                 "candidate": None,
+                "tier": None,
+                "tiers": {},
             }
         )
         for name, policy in policies.items()

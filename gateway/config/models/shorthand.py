@@ -36,6 +36,8 @@ POLICY_FIELDS: Final = (
     "eventual",
     "if_missing",
     "except",
+    "tier",
+    "tiers",
 )
 """Keys of a policy that may be written on the route itself."""
 
