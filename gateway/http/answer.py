@@ -1,14 +1,13 @@
-"""The gateway's own responses, and the fields that it adds to those of upstreams: no I/O.
+"""The gateway's own responses: no I/O.
 
-Problem documents are RFC 9457; the `RateLimit` fields are draft-ietf-httpapi-ratelimit-headers
-(`q`, `w`, `r`, `t`), with `X-RateLimit-*` beside them where configured. They repeat nothing that a
-client sent, except for its key in responses in ThrottleX's form, which include it by design.
+Problem documents are RFC 9457. They repeat nothing that a client sent, except for its key in
+responses in ThrottleX's form, which include it by design. The fields that tell of limits are made
+by `gateway.http.limit_fields`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
@@ -16,9 +15,8 @@ from typing import Final, NamedTuple
 
 from gateway.base.clock import US
 from gateway.base.errors import UpstreamError
-from gateway.limiter.plan import CompiledPolicy, KeyOf, Rule, is_keyed, is_tried
-from gateway.limits.decision import NEVER, Decision, Verdict
-from gateway.limits.rate import NS_PER_US, Limit
+from gateway.limiter.plan import CompiledPolicy
+from gateway.limits.decision import NEVER, Verdict
 
 _PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
 """Names from RFC 9110 that Python before 3.13 lacks."""
@@ -181,208 +179,3 @@ def failed(error: UpstreamError) -> Answer:
     members: dict[str, object] = {"error": error.kind, "retry-after": retry_after}
     fields = b"Retry-After: %d\r\n" % retry_after
     return problem(error.status, error.title, kind="about:blank", fields=fields, **members)
-
-
-def limit_fields(rules: Sequence[Rule]) -> LimitFields | None:
-    """Return what makes the lines of a route; None if none of its limits is ever enforced."""
-    shown = [rule for rule in rules if rule.policy.enforced_parts]
-    return LimitFields(rules if len(shown) == len(rules) else shown) if shown else None
-
-
-class LimitFields:
-    """Makes the `RateLimit-Policy`, `RateLimit` and `X-RateLimit-*` lines of one route.
-
-    `t` is the window in which `r` holds, so that `r / t` is never above the true rate. On a refusal
-    it equals `Retry-After`, and limits that did not refuse omit it, so that it never points later.
-
-    Args:
-        rules: all rules of the route.
-    """
-
-    __slots__ = (
-        "_has_draft",
-        "_has_legacy",
-        "_is_keyed",
-        "_policy_line",
-        "_rules",
-        "_several",
-        "_template",
-        "_window",
-    )
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
-        self._policy_line = _policy_line(rules)
-        policy = rules[0].policy
-        self._has_draft = policy.draft_headers
-        self._has_legacy = policy.legacy_headers
-        self._window = _window(rules[0])
-        # Which limits there are, or which numbers they have, may depend on the key.
-        self._is_keyed = is_keyed(rules) or is_tried(rules)
-        is_plain = len(rules) == 1 and not self._is_keyed and not policy.throttlex_headers
-        self._template = self._prepare(rules[0]) if is_plain else b""
-        self._several = self._prepare_several(rules) if len(rules) > 1 else b""
-
-    def _prepare(self, rule: Rule) -> bytes:
-        """The lines of a route with a single limit, as a template: a tenth of the work."""
-        text = self._policy_line.replace("%", "%%")
-        if self._has_draft:
-            title = _string(rule.title).replace("%", "%%")
-            text += f'RateLimit: "{title}";r=%d;t=%d\r\n'
-        if self._has_legacy:
-            text += (
-                f"X-RateLimit-Limit: {rule.limit.burst}\r\n"
-                "X-RateLimit-Remaining: %d\r\nX-RateLimit-Reset: %d\r\n"
-            )
-        return text.encode("ascii")
-
-    def _prepare_several(self, rules: Sequence[Rule]) -> bytes:
-        """The lines of a route with several limits that admit a request; none if they differ."""
-        shown = {(rule.policy.draft_headers, rule.policy.legacy_headers) for rule in rules}
-        each = {(rule.key, rule.policy.name) for rule in rules}
-        is_special = self._is_keyed or any(rule.policy.throttlex_headers for rule in rules)
-        if is_special or len(shown) > 1 or len(each) < len(rules):
-            return b""
-        text = self._policy_line.replace("%", "%%")
-        if self._has_draft:
-            titles = [(_string(rule.title).replace("%", "%%"), _window(rule)) for rule in rules]
-            items = [f'"{title}";r=%d;t={window}' for title, window in titles]
-            text += f"RateLimit: {', '.join(items)}\r\n"
-        if self._has_legacy:
-            names = ("Limit", "Remaining", "Reset")
-            text += "".join([f"X-RateLimit-{name}: %d\r\n" for name in names])
-        return text.encode("ascii")
-
-    def lines(self, rules: Sequence[Rule], verdict: Verdict) -> bytes:
-        """Return the lines of one response.
-
-        Args:
-            rules: the rules that applied to the request.
-            verdict: with a decision for each of them.
-        """
-        if self._template and len(rules) == 1 and verdict.retry_after_us != NEVER:
-            return self._fill_in(verdict)
-        if self._several and rules is self._rules and verdict.allowed:
-            return self._fill_in_several(verdict.decisions)
-        return self._written_out(rules, verdict)
-
-    def _written_out(self, rules: Sequence[Rule], verdict: Verdict) -> bytes:
-        items: list[str] = []
-        tightest: tuple[Rule, Decision] | None = None
-        pairs = _one_of_each(rules, verdict.decisions)
-        for rule, decision in pairs:
-            policy = rule.policy
-            if policy.draft_headers:
-                items.append(_item(rule, decision, verdict))
-            if (policy.legacy_headers or policy.throttlex_headers) and (
-                tightest is None or _room(decision) < _room(tightest[1])
-            ):
-                tightest = rule, decision
-        text = self._policy_line
-        if self._is_keyed:
-            text = _policy_line([rule for rule, _ in pairs])
-        if items:
-            text += f"RateLimit: {', '.join(items)}\r\n"
-        if tightest is not None:
-            text += _legacy(*tightest, verdict)
-        return text.encode("ascii")
-
-    def _fill_in(self, verdict: Verdict) -> bytes:
-        allowed, _, _, _, remaining, reset_us, _ = verdict.decisions[0]
-        window = self._window
-        if not allowed:
-            remaining = 0
-            window = seconds_up(verdict.retry_after_us)
-        if not self._has_legacy:
-            return self._template % (remaining, window) if self._has_draft else b""
-        reset = -(-reset_us // US)
-        if not self._has_draft:
-            return self._template % (remaining, reset)
-        return self._template % (remaining, window, remaining, reset)
-
-    def _fill_in_several(self, decisions: Sequence[Decision]) -> bytes:
-        numbers = [decision.remaining for decision in decisions] if self._has_draft else []
-        if self._has_legacy:
-            tightest = decisions[0]
-            for decision in decisions:
-                if decision.remaining < tightest.remaining:
-                    tightest = decision
-            numbers += (tightest.limit, tightest.remaining, -(-tightest.reset_us // US))
-        return self._several % tuple(numbers)
-
-
-def _policy_line(rules: Sequence[Rule]) -> str:
-    items = [
-        f'"{_string(rule.title)}";q={rule.limit.burst};w={_window(rule)}'
-        for rule in rules
-        if rule.policy.draft_headers
-    ]
-    return f"RateLimit-Policy: {', '.join(items)}\r\n" if items else ""
-
-
-def _one_of_each(
-    rules: Sequence[Rule], decisions: Sequence[Decision]
-) -> Collection[tuple[Rule, Decision]]:
-    """Yield limits with their decisions; of several keys of a limit, the tightest."""
-    found: dict[tuple[KeyOf, str], tuple[Rule, Decision]] = {}
-    for rule, decision in zip(rules, decisions, strict=True):
-        # Each limit of a policy has its own, whatever numbers a key overrides it with.
-        line = rule.key, rule.policy.name
-        before = found.get(line)
-        if before is None or _room(decision) < _room(before[1]):
-            found[line] = rule, decision
-    return found.values()
-
-
-def _room(decision: Decision) -> tuple[bool, int]:
-    return decision.allowed, decision.remaining
-
-
-def _item(rule: Rule, decision: Decision, verdict: Verdict) -> str:
-    remaining = decision.remaining if decision.allowed else 0
-    item = f'"{_string(rule.title)}";r={remaining}'
-    if verdict.allowed:
-        return f"{item};t={_window(rule)}"
-    if not decision.allowed and verdict.retry_after_us != NEVER:
-        return f"{item};t={seconds_up(verdict.retry_after_us)}"
-    return item
-
-
-def _legacy(rule: Rule, decision: Decision, verdict: Verdict) -> str:
-    remaining = decision.remaining if decision.allowed else 0
-    text = f"X-RateLimit-Limit: {decision.limit}\r\nX-RateLimit-Remaining: {remaining}\r\n"
-    if rule.policy.legacy_headers:
-        return f"{text}X-RateLimit-Reset: {-(-decision.reset_us // US)}\r\n"
-    if not verdict.allowed:
-        return text  # The refusal itself sends Retry-After.
-    next_us = _next_us(rule.limit, decision)
-    return text if next_us is None else f"{text}Retry-After: {-(-next_us // US)}\r\n"
-
-
-def _next_us(limit: Limit, decision: Decision) -> int | None:
-    """Return after how long one more request may pass; None if only the store knows."""
-    if decision.remaining:
-        return 0
-    if limit.algorithm != "token_bucket":
-        # The oldest request of a window leaves first, and only the newest is known.
-        return None
-    return max(0, decision.reset_us - (limit.tolerance_ns - limit.interval_ns) // NS_PER_US)
-
-
-def _window(rule: Rule) -> int:
-    """Return the seconds in which the whole burst refills, at least 1."""
-    limit = rule.limit
-    if limit.algorithm == "token_bucket":
-        return max(1, -(-limit.tolerance_ns // (1000 * US)))
-    return max(1, -(-limit.period_us // US))
-
-
-@lru_cache(maxsize=1024)
-def _string(text: str) -> str:
-    """Return the content of a Structured Fields string (RFC 9651, section 3.3.3): ASCII only."""
-    plain = text.encode("ascii", "replace").decode("ascii")
-    return "".join(
-        "\\" + character if character in '"\\' else character
-        for character in plain
-        if " " <= character <= "~"
-    )

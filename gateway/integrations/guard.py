@@ -18,14 +18,13 @@ from gateway.base.errors import BadRequestError, ConfigError, Problem
 from gateway.config.values.paths import PathError, parse_path, split_pattern
 from gateway.http.answer import (
     Answer,
-    LimitFields,
     closed,
-    limit_fields,
     problem,
     refusal,
     throttlex_closed,
     throttlex_refusal,
 )
+from gateway.http.limit_fields import LimitFields, limit_fields
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 from gateway.limiter.decider import Outcome, refused_key, refusing_rule

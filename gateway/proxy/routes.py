@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.http.answer import LimitFields
 from gateway.http.editing.fields import FieldEdit
+from gateway.http.limit_fields import LimitFields
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import Plan
 from gateway.observe.metrics import RouteMetrics

@@ -14,9 +14,10 @@ from gateway.config.models.policies import with_candidates
 from gateway.config.models.retry import FAILURES, GRPC_STATUSES
 from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import capabilities_of
-from gateway.http.answer import Answer, limit_fields
+from gateway.http.answer import Answer
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
+from gateway.http.limit_fields import limit_fields
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan
 from gateway.limits import ALGORITHMS
