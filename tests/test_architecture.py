@@ -131,10 +131,11 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "bounds lines places store_url",
     ),
     "gateway.config.models": (
-        "changes consistency direct_responses listeners throttlex shorthand_listeners",
+        "answers changes consistency direct_responses listeners throttlex shorthand_listeners",
         "balancing frontends policies retry shorthand",
         "methods upstreams",
-        "defaults routes service",
+        "routes service",
+        "defaults",
         "gateway",
         "capabilities library",
     ),

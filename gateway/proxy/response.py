@@ -19,7 +19,6 @@ from gateway.proxy.upstream.answer_head import (
     added_to,
     trailer_lines,
     without_length,
-    without_limits,
 )
 from gateway.proxy.upstream.answer_reader import NO_BODY
 
@@ -177,7 +176,7 @@ def _head(
         fields = without_length(fields)
     added = ruling.added_fields
     if head.tells_limits:
-        fields = without_limits(fields, added)
+        fields, added = ruling.route.combine_limits(fields, added)
     added = added_to(fields, added)
     edit = ruling.route.answer_edit
     if edit is not None:

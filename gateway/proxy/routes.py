@@ -14,6 +14,7 @@ from gateway.proxy.changes import Outgoing
 from gateway.proxy.direct_responses import ErrorPages
 from gateway.proxy.upstream.retry import RetryRule
 from gateway.proxy.upstream.targets import Upstream
+from gateway.proxy.upstream_limits import Combine
 
 if TYPE_CHECKING:
     from gateway.proxy.direct_responses import DirectResponse
@@ -38,6 +39,7 @@ class Route:
         answer_edit: the changes to the header fields of its answers; None for no change.
         pages: the formats of errors; None for problem documents.
         intercepted: statuses of the upstream's answers that error pages replace; None for none.
+        combine_limits: combines an upstream's fields about its limits with `limit_fields`.
         repeats_refusals: whether a refusal may be sent again as long as it holds.
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
@@ -56,5 +58,6 @@ class Route:
     answer_edit: FieldEdit[Request] | None
     pages: ErrorPages | None
     intercepted: frozenset[int] | None
+    combine_limits: Combine
     repeats_refusals: bool
     decider: Decider

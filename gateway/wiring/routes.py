@@ -28,6 +28,7 @@ from gateway.proxy.direct_responses import ErrorPages, redirect
 from gateway.proxy.routes import Route
 from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
+from gateway.proxy.upstream_limits import COMBINE
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.table import Pattern, RouteTable
 from gateway.wiring.policies import RouteKeys, compile_plan
@@ -72,6 +73,7 @@ def compile_routes(
             compile_edit(route.response_headers, route.name),
             pages,
             (pages.intercepted or None) if pages is not None else None,
+            COMBINE[route.upstream_limits],
             plan is not None and _repeats_refusals(plan, route.response_headers),
             decider,
         )

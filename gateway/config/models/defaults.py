@@ -1,4 +1,4 @@
-"""Defaults of policies and upstreams."""
+"""Defaults of policies, upstreams and routes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from gateway.config.models.answers import UpstreamLimits
 from gateway.config.models.policies import (
     HeaderStyle,
     OnLimit,
@@ -17,6 +18,7 @@ from gateway.config.models.policies import (
     bind,
     has_queue,
 )
+from gateway.config.models.routes import RouteConfig
 from gateway.config.models.upstreams import Timeouts
 from gateway.config.values.base import Model, overlay, untouched
 
@@ -25,13 +27,21 @@ GATEKEEPER_WAITS_US: Final = 5_000_000
 
 
 class Defaults(Model):
-    """Default values of policies and upstreams."""
+    """Default values of policies, upstreams and routes."""
 
     on_limit: OnLimit = Field(untouched(OnLimit), description="As in a policy.")
     on_store_error: OnStoreError = Field("local", description="As in a policy.")
     headers: HeaderStyle = Field("both", description="As in a policy.")
     queue: Queue = Field(None, description="As in a policy.")
     timeouts: Timeouts = Field(untouched(Timeouts), description="As in an upstream.")
+    upstream_limits: UpstreamLimits = Field("replace", description="As in a route.")
+
+
+def fill_route(route: RouteConfig, defaults: Defaults) -> RouteConfig:
+    """Return a route with the defaults for options that it does not set."""
+    if route.upstream is None or "upstream_limits" in route.model_fields_set:
+        return route
+    return route.model_copy(update={"upstream_limits": defaults.upstream_limits})
 
 
 def fill_policy(

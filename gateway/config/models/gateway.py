@@ -25,7 +25,7 @@ from gateway.config.models.changes import (
     FieldEdits,
 )
 from gateway.config.models.consistency import EventualConfig, LeasedConfig
-from gateway.config.models.defaults import Defaults, fill_policy
+from gateway.config.models.defaults import Defaults, fill_policy, fill_route
 from gateway.config.models.direct_responses import (
     ErrorPage,
     ErrorPages,
@@ -168,7 +168,7 @@ class GatewayConfig(Model):
         64, description="How many leading bits of IPv6 addresses are counted together."
     )
     defaults: Defaults = Field(
-        untouched(Defaults), description="Defaults of policies and upstreams."
+        untouched(Defaults), description="Defaults of policies, upstreams and routes."
     )
     upstreams: dict[str, UpstreamConfig] = Field({}, description="Upstreams by name.")
     policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
@@ -216,7 +216,10 @@ class GatewayConfig(Model):
             raise problem(
                 "the routes cannot be reached: listen is empty", "for example listen: :8080"
             )
-        return routes
+        defaults: Defaults | None = info.data.get("defaults")
+        if defaults is None:
+            return routes
+        return tuple([fill_route(route, defaults) for route in routes])
 
     @field_validator("upstreams")
     @classmethod

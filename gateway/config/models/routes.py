@@ -14,6 +14,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
+from gateway.config.models.answers import UpstreamLimits
 from gateway.config.models.changes import (
     FieldEdits,
     OwnMaxBody,
@@ -52,7 +53,7 @@ from gateway.routing.pattern import Pattern
 
 _FOR_UPSTREAMS: Final = (
     *("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"),
-    *("max_body", "retry", "websocket"),
+    *("max_body", "retry", "websocket", "upstream_limits"),
 )
 """Keys that a route may have only if its requests go to an upstream."""
 
@@ -132,6 +133,12 @@ class RouteConfig(Model):
     )
     error_pages: ErrorPages = Field(
         None, description="Error pages by status; default: those of the whole file."
+    )
+    upstream_limits: UpstreamLimits = Field(
+        "replace",
+        description="What happens to RateLimit* and X-RateLimit-* of the upstream where the "
+        "response has the gateway's own: replace removes them, keep sends them instead, merge "
+        "tells both limits, or the more restrictive one. Default: as under defaults.",
     )
 
     @field_validator("name")
