@@ -131,9 +131,9 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "bounds lines places store_url",
     ),
     "gateway.config.models": (
-        "answers changes consistency direct_responses listeners throttlex shorthand_listeners",
-        "balancing frontends policies retry shorthand",
-        "methods upstreams",
+        "changes consistency direct_responses listeners throttlex shorthand_listeners",
+        "answers balancing frontends retry shorthand",
+        "methods policies upstreams",
         "routes service",
         "defaults",
         "gateway",

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from gateway.base.clock import US
 from gateway.base.errors import UpstreamError
 from gateway.limiter.plan import CompiledPolicy
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.limits.decision import NEVER, Verdict
 
 _PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
@@ -86,14 +87,15 @@ def seconds_up(us: int) -> int:
     return max(1, -(-us // US))
 
 
-def refusal(policy: CompiledPolicy, verdict: Verdict) -> Answer:
+def refusal(policy: CompiledPolicy, verdict: Verdict, draw: float = 0.0) -> Answer:
     """Return the response to a request over its limit.
 
     Args:
         policy: the policy that refused it.
         verdict: for `Retry-After`; left out if the request could never pass.
+        draw: a random number below 1, for the policy's jitter.
     """
-    return _refusal(policy, retry_after_s(verdict))
+    return _refusal(policy, _told_s(policy, verdict, draw))
 
 
 def retry_after_s(verdict: Verdict) -> int | None:
@@ -102,6 +104,17 @@ def retry_after_s(verdict: Verdict) -> int | None:
     return (
         None if retry_after_us == NEVER or retry_after_us > FAR_US else seconds_up(retry_after_us)
     )
+
+
+def _told_s(policy: CompiledPolicy, verdict: Verdict, draw: float) -> int | None:
+    """Return the seconds that `Retry-After` says: as above, lengthened by the policy's jitter.
+
+    They are whole, so that less than ten seconds are never lengthened by a tenth.
+    """
+    wait = retry_after_s(verdict)
+    if wait is None or not policy.jitter:
+        return wait
+    return wait + int(draw * (wait * policy.jitter // PARTS_PER_WHOLE + 1))
 
 
 @lru_cache(maxsize=1024)
@@ -127,7 +140,9 @@ def _refusal(policy: CompiledPolicy, retry_after: int | None) -> Answer:
     )
 
 
-def throttlex_refusal(policy: CompiledPolicy, verdict: Verdict, key: str, now_us: int) -> Answer:
+def throttlex_refusal(
+    policy: CompiledPolicy, verdict: Verdict, key: str, now_us: int, draw: float = 0.0
+) -> Answer:
     """Return the refusal in ThrottleX's form (its design, section 4).
 
     Args:
@@ -135,9 +150,10 @@ def throttlex_refusal(policy: CompiledPolicy, verdict: Verdict, key: str, now_us
         verdict: for `Retry-After`.
         key: the key that the client is counted under.
         now_us: microseconds since 1970.
+        draw: as in `refusal`.
     """
     message = f"Rate limit exceeded for key: {key}"
-    return _throttlex(policy.status, message, retry_after_s(verdict), now_us)
+    return _throttlex(policy.status, message, _told_s(policy, verdict, draw), now_us)
 
 
 def throttlex_closed(retry_after_us: int, now_us: int) -> Answer:

@@ -52,6 +52,7 @@ class CompiledPolicy:
         overrides: the numbers of keys that have their own; None if no key has.
         enforced_parts: for how many keys it is enforced, in parts of `PARTS_PER_WHOLE`; for the
             others it only decides and counts.
+        jitter: by how much `Retry-After` is lengthened at most, in parts of `PARTS_PER_WHOLE`.
     """
 
     name: str
@@ -67,6 +68,7 @@ class CompiledPolicy:
     throttlex_headers: bool = False
     overrides: KeyOverrides | None = None
     enforced_parts: int = PARTS_PER_WHOLE
+    jitter: int = 0
 
 
 class Rule(NamedTuple):

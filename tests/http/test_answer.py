@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.answer import closed, problem, refusal, seconds_up, status_line
+from gateway.http.answer import (
+    closed,
+    problem,
+    refusal,
+    seconds_up,
+    status_line,
+    throttlex_refusal,
+)
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.limits.decision import NEVER, Decision, Verdict
 from tests.http.limits import SECOND_US, fields_of, policy
 
@@ -97,6 +106,32 @@ def test_while_the_store_is_away() -> None:
 def test_status_lines(status: int, line: bytes) -> None:
     """The standard's words where it has some."""
     assert status_line(status).rstrip(b"\r\n") == line
+
+
+@given(
+    us=st.integers(0, 10**13),
+    jitter=st.integers(1, PARTS_PER_WHOLE // 10),
+    draw=st.floats(0, 1, exclude_max=True),
+)
+def test_jitter_only_lengthens(us: int, jitter: int, draw: float) -> None:
+    """By the share at most, in the field and in the body alike; what never passes stays so."""
+    jittery = dataclasses.replace(policy(), jitter=jitter)
+    exact = seconds_up(us)
+    answer = refusal(jittery, refused(us), draw)
+    told = int(fields_of(answer.fields)["Retry-After"])
+    assert exact <= told <= exact + exact * jitter / PARTS_PER_WHOLE
+    assert json.loads(answer.body)["retry-after"] == told
+    other = throttlex_refusal(jittery, refused(us), "k", 0, draw)
+    assert exact <= int(fields_of(other.fields)["Retry-After"]) <= exact * 1.1
+    assert "Retry-After" not in fields_of(refusal(jittery, refused(NEVER), draw).fields)
+
+
+def test_jitter_spreads() -> None:
+    """Those who are refused at the same moment are told all the seconds of a tenth."""
+    jittery = dataclasses.replace(policy(), jitter=PARTS_PER_WHOLE // 10)
+    answers = [refusal(jittery, refused(100 * SECOND_US), n / 1000) for n in range(1000)]
+    told = {int(fields_of(answer.fields)["Retry-After"]) for answer in answers}
+    assert told == set(range(100, 111))
 
 
 @given(name=st.text(max_size=30), words=st.text(max_size=30), us=st.integers(-1, 10**13))

@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from gateway.config.models.answers import UpstreamLimits
+from gateway.config.models.answers import OnLimit, UpstreamLimits
 from gateway.config.models.policies import (
     HeaderStyle,
-    OnLimit,
     OnStoreError,
     PolicyConfig,
     Queue,

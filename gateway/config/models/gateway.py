@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
+from gateway.config.models.answers import OnLimit
 from gateway.config.models.balancing import BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.models.changes import (
     FieldEdits,
@@ -40,7 +41,6 @@ from gateway.config.models.listeners import (
     ListenerTls,
 )
 from gateway.config.models.policies import (
-    OnLimit,
     PolicyConfig,
     QueueConfig,
     candidate_name,
