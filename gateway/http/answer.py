@@ -31,6 +31,8 @@ FAR_US: Final = 3_660 * 86_400 * US
 
 PROBLEM_TYPE: Final = b"Content-Type: application/problem+json\r\n"
 """The first fields of every problem document."""
+THROTTLEX_TYPE: Final = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
+"""The first fields of every refusal in ThrottleX's form."""
 
 
 class Answer(NamedTuple):
@@ -163,7 +165,7 @@ def throttlex_closed(retry_after_us: int, now_us: int) -> Answer:
 
 
 def _throttlex(status: int, message: str, retry_after: int | None, now_us: int) -> Answer:
-    fields = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
+    fields = THROTTLEX_TYPE
     if retry_after is not None:
         fields += b"Retry-After: %d\r\n" % retry_after
     document = {

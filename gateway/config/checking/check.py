@@ -21,7 +21,7 @@ from gateway.config.checking.lints import (
     foreign_variables,
     patterns,
     redirect_loops,
-    variables_of_pages,
+    variables_of_responses,
 )
 from gateway.config.checking.messages import spared_by, words_for
 from gateway.config.models.gateway import GatewayConfig, RouteConfig
@@ -252,7 +252,7 @@ class _Checker:
             *throttlex_checks.warnings(config),
             *patterns(config, self.expanded.origins),
             *redirect_loops(config),
-            *variables_of_pages(config),
+            *variables_of_responses(config),
             *bodies_of_refusals(config),
             *foreign_variables(config),
         ]
