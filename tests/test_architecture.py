@@ -131,7 +131,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "bounds lines places store_url",
     ),
     "gateway.config.models": (
-        "changes consistency direct_responses listeners throttlex shorthand_listeners",
+        "changes consistency cors direct_responses listeners throttlex shorthand_listeners",
         "answers balancing frontends retry shorthand",
         "methods policies upstreams",
         "routes service",

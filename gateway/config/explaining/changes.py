@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from gateway.config.models.cors import ANY, CorsConfig
 from gateway.config.models.gateway import ErrorPage, FieldEdits, RouteConfig
 from gateway.config.values.units import format_size
 from gateway.config.values.words import join
@@ -37,6 +38,8 @@ def explain_changes(route: RouteConfig) -> Iterator[str]:
 
     if route.upstream_limits in _LIMITS:
         yield _LIMITS[route.upstream_limits]
+    if route.cors is not None:
+        yield _cors(route.cors)
     if "error_pages" in route.model_fields_set:
         if route.error_pages is None:
             yield "Errors are problem documents."
@@ -47,6 +50,12 @@ _LIMITS: Final = {
     "keep": "If the upstream reports limits of its own, these are sent instead of the gateway's.",
     "merge": "Limits that the upstream reports are sent together with the gateway's.",
 }
+
+
+def _cors(cors: CorsConfig) -> str:
+    pages = "Pages of any site" if ANY in cors.origins else f"Pages of {join(cors.origins)}"
+    cookies = ", also those for requests with cookies" if cors.credentials else ""
+    return f"{pages} may read the gateway's own responses{cookies}."
 
 
 def explain_own(route: RouteConfig) -> str:

@@ -244,6 +244,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
         "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
+        "CorsConfig": definitions["CorsConfig"]["properties"]["origins"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21\x22\x24-\x7e]*)$"},
         "PolicyConfig": limits,
         "ErrorPage": {"type": "string"},

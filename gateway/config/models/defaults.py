@@ -7,6 +7,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from gateway.config.models.answers import OnLimit, UpstreamLimits
+from gateway.config.models.cors import Cors
 from gateway.config.models.policies import (
     HeaderStyle,
     OnStoreError,
@@ -34,13 +35,14 @@ class Defaults(Model):
     queue: Queue = Field(None, description="As in a policy.")
     timeouts: Timeouts = Field(untouched(Timeouts), description="As in an upstream.")
     upstream_limits: UpstreamLimits = Field("replace", description="As in a route.")
+    cors: Cors = Field(None, description="As in a route; also for requests that match none.")
 
 
 def fill_route(route: RouteConfig, defaults: Defaults) -> RouteConfig:
     """Return a route with the defaults for options that it does not set."""
-    if route.upstream is None or "upstream_limits" in route.model_fields_set:
-        return route
-    return route.model_copy(update={"upstream_limits": defaults.upstream_limits})
+    names = ("upstream_limits", "cors") if route.upstream is not None else ("cors",)
+    update = {name: getattr(defaults, name) for name in names if name not in route.model_fields_set}
+    return route.model_copy(update=update)
 
 
 def fill_policy(

@@ -26,6 +26,7 @@ from gateway.config.models.changes import (
     FieldEdits,
 )
 from gateway.config.models.consistency import EventualConfig, LeasedConfig
+from gateway.config.models.cors import CorsConfig
 from gateway.config.models.defaults import Defaults, fill_policy, fill_route
 from gateway.config.models.direct_responses import (
     ErrorPage,
@@ -84,6 +85,7 @@ __all__ = [
     "BreakerConfig",
     "CertificateConfig",
     "ClientHeaders",
+    "CorsConfig",
     "Defaults",
     "EjectConfig",
     "EnvoyHeaders",

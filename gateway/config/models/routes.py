@@ -23,6 +23,7 @@ from gateway.config.models.changes import (
     UpstreamHost,
     compile_rewrite,
 )
+from gateway.config.models.cors import Cors
 from gateway.config.models.direct_responses import (
     ErrorPages,
     Location,
@@ -139,6 +140,11 @@ class RouteConfig(Model):
         description="What happens to RateLimit* and X-RateLimit-* of the upstream where the "
         "response has the gateway's own: replace removes them, keep sends them instead, merge "
         "tells both limits, or the more restrictive one. Default: as under defaults.",
+    )
+    cors: Cors = Field(
+        None,
+        description="Which pages of other sites may read the gateway's own responses: origins, or "
+        "a mapping with options. Default: as under defaults; off for none.",
     )
 
     @field_validator("name")
