@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from gateway.config.checking.messages import did_you_mean
@@ -14,6 +15,7 @@ from gateway.limits.key_overrides import KeyOverrides
 from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.stores.base import Ask
+from gateway.wiring.conditions import Lists
 from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
 
 EVERYBODY: Final = "all"
@@ -82,7 +84,9 @@ class Questions:
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
         overrides: KeyOverrides | None = None,
+        lists: Lists = MappingProxyType({}),
     ) -> None:
+        self._lists = lists
         self._named = dict(policies)
         self._configs = with_candidates(policies)
         self._policies: dict[str, CompiledPolicy] = {
@@ -112,7 +116,8 @@ class Questions:
 
     def plan(self, route: str, names: Names) -> Plan:
         """Return the policies for requests that carry their keys; `route` is the route's name."""
-        return compile_plan(RouteKeys(route), self._check(names), self._configs, self._policies)
+        key_of = RouteKeys(route, self._lists)
+        return compile_plan(key_of, self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:
         known = list(self._named)

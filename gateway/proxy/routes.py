@@ -16,6 +16,7 @@ from gateway.proxy.direct_responses import ErrorPages
 from gateway.proxy.upstream.retry import RetryRule
 from gateway.proxy.upstream.targets import Upstream
 from gateway.proxy.upstream_limits import Combine
+from gateway.routing.access import Access
 
 if TYPE_CHECKING:
     from gateway.proxy.direct_responses import DirectResponse
@@ -45,6 +46,9 @@ class Route:
         repeats_refusals: whether a refusal may be sent again as long as it holds.
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
+        access: who may use it; None for everybody.
+        preflight_plan: the limits of preflight requests; None if these are counted like others.
+        preflight_fields: creates the header lines about limits in answers to them.
     """
 
     name: str
@@ -64,3 +68,6 @@ class Route:
     combine_limits: Combine
     repeats_refusals: bool
     decider: Decider
+    access: Access | None = None
+    preflight_plan: Plan | None = None
+    preflight_fields: LimitFields | None = None

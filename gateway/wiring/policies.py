@@ -26,8 +26,10 @@ from gateway.limits.key_words import as_written
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
+from gateway.routing.conditions import Condition, unless
 from gateway.routing.keys import compile_key
 from gateway.routing.throttlex_key import compile_throttlex_key
+from gateway.wiring.conditions import Lists, compile_exceptions
 
 
 def compile_policy(
@@ -75,16 +77,22 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
+        lists: those that exceptions may name.
     """
 
-    __slots__ = ("_route",)
+    __slots__ = ("_lists", "_route")
 
-    def __init__(self, route: str) -> None:
+    def __init__(self, route: str, lists: Lists) -> None:
         self._route = route
+        self._lists = lists
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in Sluice's notation."""
         return compile_key(per, if_missing=if_missing, route=self._route)
+
+    def exempt(self, config: PolicyConfig) -> Condition | None:
+        """Return which requests a policy does not count; None if it counts all."""
+        return compile_exceptions(config.exceptions, self._lists) if config.exceptions else None
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in ThrottleX's notation."""
@@ -113,6 +121,7 @@ def compile_plan(
         # Without turns from a store, the wait does not show how many requests wait.
         queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
         titles = titles_of(name, config)
+        is_exempt = key_of.exempt(config) if isinstance(key_of, RouteKeys) else None
         lines = zip(titles, config.limits, limits_of(name, config), strict=True)
         for title, line, known in lines:
             limit = bounded(known, known.max_wait_us, queue_max)
@@ -120,6 +129,8 @@ def compile_plan(
                 key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
             else:
                 key = key_of(line.per, config.if_missing)
+            if is_exempt is not None:
+                key = unless(is_exempt, key)
             rules.append(Rule(policy, limit, key, title, as_written(line.per)))
     if sum(policies[name].throttlex is not None for name in names) > 1:
         raise ValueError("two policies of throttlex would count a request under one key")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.base.clock import US
@@ -33,6 +33,7 @@ from gateway.proxy.upstream.targets import Upstream
 from gateway.proxy.upstream_limits import COMBINE
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.table import Pattern, RouteTable
+from gateway.wiring.conditions import Lists, compile_access
 from gateway.wiring.policies import RouteKeys, compile_plan
 
 if TYPE_CHECKING:
@@ -46,18 +47,24 @@ def compile_routes(
     policies: dict[str, CompiledPolicy],
     decider: Decider,
     metrics: GatewayMetrics,
+    lists: Lists,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
     configured = with_candidates(config.policies)
     is_reported = capabilities_of(config.store.url).is_gatekeeper
+
+    def plan_of(route: RouteConfig, names: Sequence[str]) -> Plan | None:
+        if not names:
+            return None
+        plan = compile_plan(RouteKeys(route.name, lists), names, configured, policies)
+        return ReportedPlan(plan.rules) if is_reported else plan
+
+    of_preflight = () if config.preflight is None else (config.preflight,)
     for route in config.routes:
-        plan = None
-        if route.policies:
-            plan = compile_plan(RouteKeys(route.name), route.policies, configured, policies)
-            if is_reported:
-                plan = ReportedPlan(plan.rules)
+        plan = plan_of(route, route.policies)
         upstream = None if route.upstream is None else upstreams[route.upstream]
+        preflight = plan_of(route, of_preflight)
         fields = limit_fields(plan.rules) if plan else None
         pages = compile_pages(config, route)
         compiled = Route(
@@ -77,8 +84,13 @@ def compile_routes(
             (pages.intercepted or None) if pages is not None else None,
             compile_cors(route.cors),
             COMBINE[route.upstream_limits],
-            plan is not None and _repeats_refusals(plan, route.response_headers),
+            plan is not None
+            and _repeats_refusals(plan, route.response_headers)
+            and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
             decider,
+            compile_access(config, route, lists),
+            preflight,
+            limit_fields(preflight.rules) if preflight else None,
         )
         entries.append((route.pattern, compiled))
     return RouteTable(entries)

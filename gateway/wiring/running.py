@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.admin.readiness import StoreState
 from gateway.base.errors import ConfigError
+from gateway.base.renewal import Renewal
 from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
@@ -52,6 +53,7 @@ from gateway.wiring.limiter import (
     store_of,
 )
 from gateway.wiring.listeners import Certificates, certificates_of
+from gateway.wiring.lists import INTERVAL_S, ListSource, contents, lists_of, load_lists
 from gateway.wiring.policies import compile_policies, plans_of
 from gateway.wiring.routes import compile_cors, compile_pages, compile_routes
 from gateway.wiring.store_need import reason_to_need_store
@@ -100,7 +102,8 @@ class RunningConfig:
         config: as given.
         store: where counts are.
         decider: asks it.
-        certificates: all of them; load them before they are used.
+        certificates: all of them; call `load` before they are used.
+        lists: those of the configuration, by name; likewise.
         upstreams: by name.
         policies: the run-time form of each policy, by name.
         overrides: the numbers of keys that have their own; None if none have.
@@ -128,6 +131,11 @@ class RunningConfig:
         )
         self.upstreams = {name: self._upstream(name, predecessor) for name in config.upstreams}
         self.overrides = self._take_overrides(predecessor)
+        before = predecessor.lists if predecessor is not None else None
+        self.lists: dict[str, ListSource] = lists_of(config, before)
+        self._list_renewal = Renewal(
+            list(self.lists.values()), interval_s=INTERVAL_S, subject="lists"
+        )
         for route in config.routes:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)
@@ -138,7 +146,12 @@ class RunningConfig:
         config = self.config
         gate = Gate(
             compile_routes(
-                config, self.upstreams, self.policies, self.decider, self._around.metrics
+                config,
+                self.upstreams,
+                self.policies,
+                self.decider,
+                self._around.metrics,
+                contents(self.lists),
             ),
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             hidden_fields(config),
@@ -152,6 +165,15 @@ class RunningConfig:
             reserved=reserved_fields(config),
             unrouted=Unrouted(compile_pages(config), compile_cors(config.defaults.cors)),
         )
+
+    def load(self) -> None:
+        """Read the files of certificates and lists that are new; blocks.
+
+        Raises:
+            StartError: a file cannot be used.
+        """
+        self.certificates.load()
+        load_lists(self.lists)
 
     # What is made, or taken over.
 
@@ -264,6 +286,7 @@ class RunningConfig:
             reconfigure_memory(self._memory, memory_url(config))
         elif isinstance(self._memory, SharedStore):
             self._memory.reconfigure(config.store.deadline)
+        self._list_renewal.start()
         kept = predecessor.upstreams.values() if predecessor is not None else ()
         for upstream in self.upstreams.values():
             if upstream not in kept:
@@ -286,6 +309,7 @@ class RunningConfig:
 
     async def retire(self, successor: RunningConfig) -> None:
         """End what another configuration does not use, once no request needs it any more."""
+        await self._list_renewal.end()
         for upstream in self.upstreams.values():
             if upstream not in successor.upstreams.values():
                 upstream.retire(successor.pools)
@@ -316,6 +340,7 @@ class RunningConfig:
 
     async def aclose(self) -> None:
         """End everything; nothing is served any more."""
+        await self._list_renewal.end()
         for upstream in self.upstreams.values():
             upstream.close()
         if self.reader is not None:

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from gateway.config.models.answers import OnLimit
+from gateway.config.models.conditions import Excepting
 from gateway.config.models.consistency import (
     PART_SCHEMA,
     ConsistencyName,
@@ -168,7 +169,7 @@ def _check_in_flight(limits: tuple[LimitLine, ...]) -> None:
             raise problem(message, "try a rate, or enforce this limit")
 
 
-class PolicyConfig(Model):
+class PolicyConfig(Excepting):
     """Which requests count together, how many may pass, and what happens to the rest."""
 
     algorithm: AlgorithmName = Field(

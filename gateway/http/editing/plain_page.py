@@ -26,6 +26,8 @@ PLAIN_PAGE_FIELDS: Final = (
 """The header lines of the page."""
 
 _MESSAGES: Final = {
+    401: "This address is only for those who have logged in.",
+    403: "You may not use this address.",
     404: "There is nothing at this address. Please check that it is complete and has no mistake.",
     405: "This address does not take requests of this kind.",
     413: "What was sent is larger than this site accepts.",
