@@ -21,6 +21,11 @@ from gateway.limits.decision import NEVER, Verdict
 
 _PHRASES: Final = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable"}
 """Names from RFC 9110 that Python before 3.13 lacks."""
+_KINDS: Final = {
+    429: ("quota-exceeded", "Too many requests"),
+    503: ("temporary-reduced-capacity", "Too busy"),
+}
+"""The problems that refusals are, and their titles, by status."""
 _PROBLEM_TYPES: Final = "https://iana.org/assignments/http-problem-types#"
 
 
@@ -128,8 +133,7 @@ def _refusal(policy: CompiledPolicy, retry_after: int | None) -> Answer:
         members["retry-after"] = retry_after
         fields = b"Retry-After: %d\r\n" % retry_after
     if policy.body == "problem":
-        kind = "quota-exceeded" if policy.status == 429 else "temporary-reduced-capacity"
-        title = "Too many requests" if policy.status == 429 else "Too busy"
+        kind, title = _KINDS[policy.status]
         return problem(policy.status, title, kind=_PROBLEM_TYPES + kind, fields=fields, **members)
     fields += b"Cache-Control: no-store\r\n"
     if policy.body == "none":
@@ -140,6 +144,18 @@ def _refusal(policy: CompiledPolicy, retry_after: int | None) -> Answer:
         b"Content-Type: text/plain; charset=utf-8\r\n" + fields,
         text.encode("utf-8"),
     )
+
+
+def plain_refusal(status: int, retry_after: int | None) -> Answer:
+    """Return a problem document in place of a refusal in ThrottleX's form.
+
+    Args:
+        status: the status of the refusal.
+        retry_after: what its `Retry-After` says; None if it has none.
+    """
+    kind, title = _KINDS[status]
+    members: dict[str, object] = {} if retry_after is None else {"retry-after": retry_after}
+    return problem(status, title, kind=_PROBLEM_TYPES + kind, fields=b"", **members)
 
 
 def throttlex_refusal(

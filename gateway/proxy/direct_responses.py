@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.base.clock import wall_us
 from gateway.base.errors import BadRequestError
-from gateway.http.answer import PROBLEM_TYPE, THROTTLEX_TYPE, Answer, problem, status_line
+from gateway.http.answer import (
+    PROBLEM_TYPE,
+    THROTTLEX_TYPE,
+    Answer,
+    plain_refusal,
+    problem,
+    status_line,
+)
 from gateway.http.editing.negotiation import preferred
 from gateway.http.editing.pages import Facts, Page, fill_html, fill_problem, fill_text
 from gateway.http.editing.plain_page import PLAIN_PAGE_FIELDS, plain_page, plain_text
@@ -25,10 +32,16 @@ if TYPE_CHECKING:
     from gateway.proxy.request import Request
 
     DirectResponse = Callable[[Request], Answer]
-    Form = Literal["json", "html", "text"]
+    Form = Literal["json", "throttlex", "html", "text"]
 
 _OFFERS: Final[dict[Form, tuple[str, ...]]] = {
     "json": ("application/problem+json", "application/json"),
+    "html": ("text/html",),
+    "text": ("text/plain",),
+}
+_OFFERS_BY_THROTTLEX: Final[dict[Form, tuple[str, ...]]] = {
+    "throttlex": ("application/json",),
+    "json": ("application/problem+json",),
     "html": ("text/html",),
     "text": ("text/plain",),
 }
@@ -38,6 +51,7 @@ _kept_with_errors: Final = re.compile(
 """Fields of an error that clients act on: a page in its place has them as well."""
 _retry_after: Final = re.compile(rb"(?im)^retry-after:[ \t]*([0-9]{1,9})[ \t]*\r$").search
 _HTML_TYPE: Final = b"Content-Type: text/html; charset=utf-8\r\n"
+_NO_STORE: Final = b"Cache-Control: no-store\r\n"
 _VARY: Final = b"Vary: Accept\r\n"
 KNOWN_MAX: Final = 1024
 """How many pages are cached: one for each time to wait."""
@@ -138,24 +152,28 @@ class ErrorPages:
 
     def render(self, reply: Answer, request: Request) -> Answer:
         """Return a problem document, or ThrottleX's, in the format that the client prefers."""
-        is_problem = reply.fields.startswith(PROBLEM_TYPE)
-        if not is_problem and not reply.fields.startswith(THROTTLEX_TYPE):
-            return reply
-        form = preferred(request.headers.getall("Accept", ()), _OFFERS, "json")
-        if form == "json" and not is_problem:
-            kept = reply.fields[len(THROTTLEX_TYPE) :]
-            return reply._replace(fields=THROTTLEX_TYPE + _VARY + kept)
-        kept = reply.fields[len(PROBLEM_TYPE if is_problem else THROTTLEX_TYPE) :]
-        found = _retry_after(kept)
+        accept = request.headers.getall("Accept", ())
+        found = _retry_after(reply.fields)
         wait = None if found is None else int(found[1])
-        # ThrottleX's document has the time of day in it.
-        known_as = (reply.status, form, wait, reply.body if is_problem else b"")
+        if reply.fields.startswith(PROBLEM_TYPE):
+            form = preferred(accept, _OFFERS, "json")
+            kept = reply.fields[len(PROBLEM_TYPE) :]
+        elif reply.fields.startswith(THROTTLEX_TYPE):
+            form = preferred(accept, _OFFERS_BY_THROTTLEX, "throttlex")
+            kept = reply.fields[len(THROTTLEX_TYPE) :]
+            if form == "throttlex":
+                return reply._replace(fields=THROTTLEX_TYPE + _VARY + kept)
+            kept = _NO_STORE + kept
+            # The same for all of its refusals, unlike its own, with a key and the time of day.
+            reply = plain_refusal(reply.status, wait)
+        else:
+            return reply
+        known_as = (reply.status, form, wait, reply.body)
         made = self._made.get(known_as)
         if made is None:
             if len(self._made) >= KNOWN_MAX:
                 self._made.clear()
-            title = _title(reply) if is_problem else HTTPStatus(reply.status).phrase
-            facts = Facts(reply.status, HTTPStatus(reply.status).phrase, title, wait)
+            facts = Facts(reply.status, HTTPStatus(reply.status).phrase, _title(reply), wait)
             made = self._made[known_as] = self._make(facts, form)
         kind, body = made
         return Answer(reply.status, (kind or PROBLEM_TYPE) + _VARY + kept, body or reply.body)

@@ -187,7 +187,14 @@ def test_throttlex_refuses_browsers_with_a_page(gateway: Gateway) -> None:
         assert (answer.status, answer.field("Content-Type")) == (429, "application/json")
         assert json.loads(answer.body)["message"].startswith("Rate limit exceeded for key: ")
         assert answer.field("Vary") == "Accept"
+    problem = get(gateway.port, "/throttlex", "Accept: application/problem+json")
+    assert problem.field("Content-Type") == "application/problem+json"
+    document = json.loads(problem.body)
+    assert document["type"].endswith("#quota-exceeded")
+    assert document["retry-after"] == int(problem.field("Retry-After"))
+    assert problem.all("Cache-Control") == ["no-store"]
     page = get(gateway.port, "/throttlex", BROWSER)
+    assert page.all("Cache-Control") == ["no-store"]
     assert (page.status, page.field("Content-Type")) == (429, "text/html; charset=utf-8")
     assert b"Please try again in 60 minutes." in page.body
 

@@ -18,6 +18,7 @@ from gateway.config.checking import cross, list_checks, throttlex_checks
 from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
+    fields_of_cors,
     foreign_variables,
     patterns,
     redirect_loops,
@@ -256,6 +257,7 @@ class _Checker:
             *patterns(config, self.expanded.origins),
             *redirect_loops(config),
             *variables_of_responses(config),
+            *fields_of_cors(config),
             *bodies_of_refusals(config),
             *foreign_variables(config),
         ]

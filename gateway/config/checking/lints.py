@@ -103,6 +103,23 @@ def variables_of_responses(config: GatewayConfig) -> Iterator[Finding]:
                     yield Finding(("routes", index, "respond", "body"), message, hint)
 
 
+def fields_of_cors(config: GatewayConfig) -> Iterator[Finding]:
+    """Return header edits of a field that `cors` sends, too."""
+    for index, route in enumerate(config.routes):
+        edits = route.response_headers
+        for word, fields in (("set", edits.set), ("add", edits.add)):
+            for name in fields:
+                if route.cors is not None and name.lower() in _FIELDS_OF_CORS:
+                    does = "replaces that" if word == "set" else "is sent beside that"
+                    message = f"this {name} {does} of cors"
+                    path: Path = ("routes", index, "response_headers", word, name, KEY)
+                    yield Finding(path, message, "remove it, or set cors: off in this route")
+
+
+_FIELDS_OF_CORS: Final = frozenset(
+    {"access-control-allow-origin", "access-control-allow-credentials"}
+)
+
 _FOREIGN: Final = re.compile(
     r"\$\(?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\)?|%\{?[A-Za-z_]+[^%\s]*[}%]|%\[[^\]]*\]"
 )
