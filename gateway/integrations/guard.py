@@ -6,6 +6,7 @@ keys, with the same statuses, fields and bodies.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache
@@ -18,14 +19,13 @@ from gateway.base.errors import BadRequestError, ConfigError, Problem
 from gateway.config.values.paths import PathError, parse_path, split_pattern
 from gateway.http.answer import (
     Answer,
-    LimitFields,
     closed,
-    limit_fields,
     problem,
     refusal,
     throttlex_closed,
     throttlex_refusal,
 )
+from gateway.http.limit_fields import LimitFields, limit_fields
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 from gateway.limiter.decider import Outcome, refused_key, refusing_rule
@@ -249,9 +249,11 @@ def added_fields(names: Iterable[str], fields: Fields) -> tuple[frozenset[str], 
 
 def _refusal(outcome: Outcome) -> Answer:
     policy = refusing_rule(outcome).policy
+    draw = random.random() if policy.jitter else 0.0  # noqa: S311 - no secret
     if policy.body == "throttlex":
-        return throttlex_refusal(policy, outcome.verdict, refused_key(outcome), wall_us())
-    return refusal(policy, outcome.verdict)
+        key = refused_key(outcome)
+        return throttlex_refusal(policy, outcome.verdict, key, wall_us(), draw)
+    return refusal(policy, outcome.verdict, draw)
 
 
 def _closed(policy: CompiledPolicy, verdict: Verdict) -> Answer:

@@ -53,6 +53,7 @@ class CompiledPolicy:
         enforced_parts: for how many keys it is enforced, in parts of `PARTS_PER_WHOLE`; for the
             others it only decides and counts.
         has_tiers: whether its limits depend on the request.
+        jitter: by how much `Retry-After` is lengthened at most, in parts of `PARTS_PER_WHOLE`.
     """
 
     name: str
@@ -69,6 +70,7 @@ class CompiledPolicy:
     overrides: KeyOverrides | None = None
     enforced_parts: int = PARTS_PER_WHOLE
     has_tiers: bool = False
+    jitter: int = 0
 
 
 class Rule(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.models.policies import candidate_name, with_candidates
 from gateway.config.models.tiers import BY_ADDRESS, OWN
@@ -63,6 +64,7 @@ def compile_policy(
         overrides=overrides if is_keyed else None,
         enforced_parts=config.enforced_parts,
         has_tiers=bool(config.tiers),
+        jitter=parts(config.on_limit.jitter) if config.on_limit.jitter else 0,
     )
 
 

@@ -8,25 +8,29 @@ from typing import TYPE_CHECKING
 from gateway.base.clock import US
 from gateway.config.models.changes import compile_rewrite
 from gateway.config.models.consistency import parts
+from gateway.config.models.cors import CorsConfig
 from gateway.config.models.direct_responses import RedirectConfig, parse_location
 from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
 from gateway.config.models.policies import with_candidates
 from gateway.config.models.retry import FAILURES, GRPC_STATUSES
 from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import capabilities_of
-from gateway.http.answer import Answer, limit_fields
+from gateway.http.answer import Answer
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
+from gateway.http.limit_fields import limit_fields
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan
 from gateway.limits import ALGORITHMS
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.changes import Outgoing, make_renderer
+from gateway.proxy.cors import Cors
 from gateway.proxy.direct_responses import ErrorPages, redirect
 from gateway.proxy.routes import Route
 from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
+from gateway.proxy.upstream_limits import COMBINE
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.table import Pattern, RouteTable
 from gateway.wiring.conditions import compile_access
@@ -79,6 +83,8 @@ def compile_routes(
             compile_edit(route.response_headers, route.name),
             pages,
             (pages.intercepted or None) if pages is not None else None,
+            compile_cors(route.cors),
+            COMBINE[route.upstream_limits],
             plan is not None
             and _repeats_refusals(plan, route.response_headers)
             and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
@@ -197,6 +203,13 @@ def _compile_redirect(pattern: str, config: RedirectConfig) -> DirectResponse:
         Rewrite(taken, (), keeps_rest=True) if location.indexes else None,
         appends_query=config.keep_query and "?" not in config.to,
     )
+
+
+def compile_cors(config: CorsConfig | None) -> Cors | None:
+    """Return what browsers are told; None for nothing."""
+    if config is None:
+        return None
+    return Cors(config.origins, config.expose, credentials=config.credentials)
 
 
 def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> ErrorPages | None:

@@ -26,6 +26,7 @@ from gateway.observe.logs import AccessLog
 from gateway.observe.metrics import GatewayMetrics, ShownNames
 from gateway.proxy.client.admission import ClientBounds, affordable
 from gateway.proxy.gate import Gate
+from gateway.proxy.response import Unrouted
 from gateway.proxy.server import ProxySettings
 from gateway.proxy.upstream.pool import TargetPool
 from gateway.proxy.upstream.targets import Upstream
@@ -54,7 +55,7 @@ from gateway.wiring.limiter import (
 )
 from gateway.wiring.listeners import Certificates, certificates_of
 from gateway.wiring.policies import compile_policies, plans_of
-from gateway.wiring.routes import compile_pages, compile_routes
+from gateway.wiring.routes import compile_cors, compile_pages, compile_routes
 from gateway.wiring.sources import Sources
 from gateway.wiring.store_need import reason_to_need_store
 
@@ -161,7 +162,7 @@ class RunningConfig:
             None,
             bounds=bounds_of(config, self._around.workers),
             reserved=reserved_fields(config),
-            pages=compile_pages(config),
+            unrouted=Unrouted(compile_pages(config), compile_cors(config.defaults.cors)),
         )
 
     def load(self) -> None:

@@ -52,6 +52,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Respond": models.RespondConfig,
     "Error pages": models.ErrorPage,
     "Header edits": models.FieldEdits,
+    "CORS": models.CorsConfig,
     "Defaults": models.Defaults,
     "Server": models.ServerConfig,
     "Admin": models.AdminConfig,

@@ -18,10 +18,11 @@ from gateway.config.checking import cross, list_checks, throttlex_checks
 from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
+    fields_of_cors,
     foreign_variables,
     patterns,
     redirect_loops,
-    variables_of_pages,
+    variables_of_responses,
 )
 from gateway.config.checking.messages import spared_by, words_for
 from gateway.config.models.gateway import GatewayConfig, RouteConfig
@@ -256,7 +257,8 @@ class _Checker:
             *list_checks.warnings(config),
             *patterns(config, self.expanded.origins),
             *redirect_loops(config),
-            *variables_of_pages(config),
+            *variables_of_responses(config),
+            *fields_of_cors(config),
             *bodies_of_refusals(config),
             *foreign_variables(config),
         ]

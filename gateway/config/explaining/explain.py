@@ -353,6 +353,8 @@ def _excess(policy: PolicyConfig) -> str:
         "none": "no body",
     }.get(policy.on_limit.body, "a custom text")
     refused = f"refused with {policy.on_limit.status} and {body}"
+    if policy.on_limit.jitter:
+        refused += f", and asked to wait up to {policy.on_limit.jitter} longer than they must"
     if policy.queue is None:
         return f"Requests over the limit are {refused}."
     return (

@@ -245,6 +245,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
         "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
+        "CorsConfig": definitions["CorsConfig"]["properties"]["origins"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21\x22\x24-\x7e]*)$"},
         "TierConfig": {"type": "string", "minLength": 1},
         "ConditionConfig": {"type": "string", "minLength": 1},

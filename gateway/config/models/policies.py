@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from gateway.config.models.answers import OnLimit
 from gateway.config.models.consistency import (
     PART_SCHEMA,
     ConsistencyName,
@@ -66,17 +67,6 @@ class QueueConfig(Model):
     max: Positive = Field(100, description="How many requests of one key may wait.")
     max_wait: Duration = Field(
         description="Requests that cannot get a turn within this time are refused immediately."
-    )
-
-
-class OnLimit(Model):
-    """The response to a request over its limit."""
-
-    status: Literal[429, 503] = Field(429, description="The status code.")
-    body: str = Field(
-        "problem",
-        description="problem (RFC 9457, JSON), text (one line), throttlex (ThrottleX's JSON), "
-        "none, or any other text, which is sent as it is.",
     )
 
 

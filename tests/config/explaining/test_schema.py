@@ -100,6 +100,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "variable-malformed",
         "variable-not-set",
         "variable-of-wrong-type",
+        "variables-of-pages",
         "watch",
         "watchdog",
         "workers-migrate-memory",
