@@ -140,7 +140,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.reading": ("nodes substitute syntax", "merge node_findings source"),
     "gateway.config.checking": (
-        "capabilities foreign_names lints throttlex_checks",
+        "capabilities foreign_names key_checks lints throttlex_checks",
         "messages",
         "cross",
         "check",

@@ -139,7 +139,7 @@ class Guard:
 
     Raises:
         ConfigError: a pattern is not valid.
-        ValueError: there is no such policy.
+        ValueError: there is no such policy; or it counts by a segment that its pattern lacks.
     """
 
     def __init__(self, limiter: Limiter, policies: Policies) -> None:
@@ -152,10 +152,14 @@ class Guard:
         self._table: RouteTable[_GuardedRoute] | None = None
         if isinstance(policies, Mapping):
             self._table = RouteTable(
-                [(_pattern(text), self._route(text, names)) for text, names in policies.items()]
+                [
+                    (pattern, self._route(text, names, pattern.path))
+                    for text, names in policies.items()
+                    for pattern in [_pattern(text)]
+                ]
             )
         else:
-            self._everywhere = self._route(EVERYTHING, policies)
+            self._everywhere = self._route(EVERYTHING, policies, EVERYTHING)
 
         words = [
             word
@@ -176,8 +180,8 @@ class Guard:
             plain != name.lower() and is_origin_field(plain.decode("latin-1"))
         )
 
-    def _route(self, name: str, names: Names) -> _GuardedRoute:
-        plan = self._limiter.plan(" ".join(name.split()), names)
+    def _route(self, name: str, names: Names, pattern: str) -> _GuardedRoute:
+        plan = self._limiter.plan(" ".join(name.split()), names, pattern)
         return _GuardedRoute(plan, limit_fields(plan.rules))
 
     async def admit(self, head: Head, hold: Hold = _await_turn) -> GuardVerdict:

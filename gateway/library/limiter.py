@@ -370,9 +370,9 @@ class Limiter:
             raise RuntimeError("the limiter is not open: use it in 'async with limiter:'")
         return self._open
 
-    def plan(self, route: str, policies: Names) -> Plan:
-        """Return the policies for requests of one route. Raises `ValueError` for unknown ones."""
-        return self._questions.plan(route, policies)
+    def plan(self, route: str, policies: Names, pattern: str | None = None) -> Plan:
+        """Return the policies for requests of one route; arguments as in `Questions.plan`."""
+        return self._questions.plan(route, policies, pattern)
 
 
 def _by_name(policies: Sequence[Policy]) -> dict[str, Any]:

@@ -110,9 +110,19 @@ class Questions:
             known = self._known[names] = LimitQuestion(self.plan("", names).rules)
         return known
 
-    def plan(self, route: str, names: Names) -> Plan:
-        """Return the policies for requests that carry their keys; `route` is the route's name."""
-        return compile_plan(RouteKeys(route), self._check(names), self._configs, self._policies)
+    def plan(self, route: str, names: Names, pattern: str | None = None) -> Plan:
+        """Return the policies for requests that carry their keys.
+
+        Args:
+            route: the name of their route.
+            names: the policies.
+            pattern: the path of the route.
+
+        Raises:
+            ValueError: there is no such policy; or it counts by a parameter that the path lacks.
+        """
+        keys = RouteKeys(route, pattern)
+        return compile_plan(keys, self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:
         known = list(self._named)

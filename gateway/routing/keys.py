@@ -29,8 +29,9 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from gateway.routing.escapes import PRINTABLE, Escapes
+from gateway.routing.path_parameter import compile_path_parameter
 from gateway.routing.request_view import RequestView
-from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Ambiguity, Values, compile_read
+from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Ambiguity, Read, Values, compile_read
 
 MAX_BYTES: Final = 128
 """The longest identity in bytes; longer ones are cut and end in a hash."""
@@ -77,20 +78,24 @@ KeyFunction = Callable[[RequestView], Key]
 T = TypeVar("T")
 
 
-def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFunction:
+def compile_key(
+    per: Sequence[str], *, if_missing: str, route: str, pattern: str | None = None
+) -> KeyFunction:
     """Compile the words after `per`.
 
     Args:
-        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name` or
-            `client_cert:detail`, in the order in which they appear in the identity.
+        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name`,
+            `path:name` or `client_cert:detail`, in the order in which they appear in the identity.
         if_missing: what replaces a header, cookie, query parameter or certificate that is absent or
             empty: with `ip` the client's address, with `shared` one identity for all such requests;
             `skip` and `reject` give no identity. A field with several values is `AMBIGUOUS` in any
             case; several cookies give several identities.
         route: the name of the route, for the word `route`.
+        pattern: the path of the route, for the words `path:name`; None if there is none, and
+            every request lacks them.
 
     Raises:
-        ValueError: a word is unknown, or there is none.
+        ValueError: a word is unknown, or there is none; or the pattern lacks a parameter.
     """
     if not per:
         raise ValueError("a key needs at least one word")
@@ -103,7 +108,7 @@ def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFuncti
     if list(per) == ["route"]:
         constant = bound(f"route={_escape(route)}")
         return lambda _: constant
-    return _join([_compile_part(word, absent, route) for word in per])
+    return _join([_compile_part(word, absent, route, pattern) for word in per])
 
 
 def compile_caller_key(
@@ -152,7 +157,7 @@ def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absen
 
 
 def _compile_part(
-    word: str, absent: Callable[[str, RequestView], str | Absence], route: str
+    word: str, absent: Callable[[str, RequestView], str | Absence], route: str, pattern: str | None
 ) -> KeyFunction:
     match word:
         case "all":
@@ -166,8 +171,8 @@ def _compile_part(
             return lambda request: f"host={_escape(request.host)}"
         case "method":
             return lambda request: f"method={_escape(request.method)}"
-    read = compile_read(word)
     kind, _, name = word.partition(":")
+    read: Read = compile_path_parameter(pattern, name) if kind == "path" else compile_read(word)
     label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}"
 
     def text(value: str, request: RequestView) -> str | Absence:

@@ -73,16 +73,18 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
+        pattern: its path, for keys such as `path:id`; None for requests without one.
     """
 
-    __slots__ = ("_route",)
+    __slots__ = ("_pattern", "_route")
 
-    def __init__(self, route: str) -> None:
+    def __init__(self, route: str, pattern: str | None = None) -> None:
         self._route = route
+        self._pattern = pattern
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in Sluice's notation."""
-        return compile_key(per, if_missing=if_missing, route=self._route)
+        return compile_key(per, if_missing=if_missing, route=self._route, pattern=self._pattern)
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in ThrottleX's notation."""

@@ -50,7 +50,8 @@ def compile_routes(
     for route in config.routes:
         plan = None
         if route.policies:
-            plan = compile_plan(RouteKeys(route.name), route.policies, configured, policies)
+            keys = RouteKeys(route.name, route.path)
+            plan = compile_plan(keys, route.policies, configured, policies)
             if is_reported:
                 plan = ReportedPlan(plan.rules)
         upstream = None if route.upstream is None else upstreams[route.upstream]

@@ -25,6 +25,7 @@ routes:
   /v1/pay: {upstream: api, policies: [address, key]}
   "/users/{id}": {respond: a user, headers: {X-Tier: gold}}
   /users/**: {upstream: api, policies: [strict]}
+  /clubs/{id}: {upstream: api, limit: 2/h per path:id}
   api.example.com/**: {redirect: "https://example.com{path}"}
   "*.example.com/**": {upstream: api}
 upstreams: {api: http://127.0.0.1:9000}
@@ -102,6 +103,10 @@ def file(tmp_path: Path) -> Path:
                 "Limits: none.",
                 "Verdict: answered by the gateway.",
             ],
+        ),
+        (
+            ("/clubs/%61%C3%A9",),
+            ["Route: /clubs/{id}.", "    Key: path:id=a%C3%A9. Cost: 1."],
         ),
         (
             ("/users/7", "-H", "X-Tier: lead"),

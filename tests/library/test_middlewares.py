@@ -54,6 +54,22 @@ async def test_refusals_are_those_of_the_gateway(
             assert (missing.status, missing.own) == (400, theirs.own)
 
 
+async def test_a_segment_of_the_pattern_is_a_key(serve: Serve) -> None:
+    """It is counted as in the gateway; a pattern without it is a mistake."""
+    limiter = Limiter(Policy("user", "1/h per path:id"))
+    async with serve(limiter, {"/users/{id}": "user"}) as site:
+        paths = ["/users/a", "/users/%61", "/users/b", "/users/a;x", "/hello"]
+        found = [(await site.ask(path)).status for path in paths]
+        assert found == [404, 429, 404, 400, 200]
+    with pytest.raises(ValueError, match=r"no parameter \{id\}"):
+        Guard(limiter, {"/users/{name}": "user"})
+    with pytest.raises(ValueError, match=r"no parameter \{id\}"):
+        Guard(limiter, "user")
+    async with limiter:
+        # A key that the caller names takes the place of what the limit is per.
+        assert [(await limiter.acquire("c")).allowed for _ in range(2)] == [True, False]
+
+
 async def test_every_kind_of_answer_says_what_is_left(serve: Serve) -> None:
     """Plain, streamed, an error of the framework's own, and the opening of a WebSocket."""
     async with serve(Limiter(Policy("pay", "9/h")), "pay") as site:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.checking import cross, throttlex_checks
+from gateway.config.checking import cross, key_checks, throttlex_checks
 from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
@@ -242,6 +242,7 @@ class _Checker:
             findings += cross.tried_on_listeners(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
+            findings += key_checks.conflicts(config)
             findings += throttlex_checks.conflicts(config)
             findings += unsupported(config)
         wrong = [one for one in map(self._place, findings) if one]

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
+from gateway.config.checking.key_checks import lines_of
 from gateway.config.checking.messages import did_you_mean
 from gateway.config.models.frontends import KINDS
 from gateway.config.models.gateway import (
@@ -107,15 +108,7 @@ def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
         policy = config.policies.get(name)
         if policy is None:
             continue
-        lines: list[tuple[Path, LimitLine]] = [
-            (("policies", name, "limits", index), line) for index, line in enumerate(policy.limits)
-        ]
-        if policy.candidate is not None:
-            lines += [
-                (("policies", name, "candidate", "limits", index), line)
-                for index, line in enumerate(policy.candidate.limits)
-            ]
-        for path, line in lines:
+        for path, line in lines_of(name, policy):
             for word in line.per:
                 if word in CALLER_KEYS:
                     message = f"HTTP requests have no {word}: {line.text}"

@@ -349,7 +349,13 @@ def _excess(policy: PolicyConfig) -> str:
 
 
 def _missing(policy: PolicyConfig) -> str:
-    words = [word for line in policy.limits for word in line.per if ":" in word]
+    words = [
+        # Every path of a route has its parameters.
+        word
+        for line in policy.limits
+        for word in line.per
+        if ":" in word and not word.startswith("path:")
+    ]
     if not words:
         return ""
     lacking = join([key_word(word) for word in dict.fromkeys(words)], "or")

@@ -120,6 +120,10 @@ def _read_hash(value: object) -> HashBy:
             raise problem(
                 f"HTTP requests have no {word}", "for example header:x-user", under=("hash",)
             )
+    for word in words:
+        if word.startswith("path:"):
+            message = f"{word!r} is a parameter of routes, and an upstream has none"
+            raise problem(message, "use path, the whole path", under=("hash",))
     for word in ("all", "route"):
         if word in words:
             message = f"{word!r} would send all requests to one target"

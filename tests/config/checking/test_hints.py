@@ -69,12 +69,18 @@ LIMITS: Final = [
     (
         "10/s per path",
         "'path' is not a key",
-        "for example route, which counts all paths of a route together",
+        (
+            "for example route, which counts all paths of a route together, or path:id for "
+            "/users/{id}"
+        ),
     ),
     (
         "10/s per url",
         "'url' is not a key",
-        "for example route, which counts all paths of a route together",
+        (
+            "for example route, which counts all paths of a route together, or path:id for "
+            "/users/{id}"
+        ),
     ),
     ("10/s per session", "'session' is not a key", "for example cookie:session"),
     ("10/s per token", "'token' is not a key", "for example header:Authorization"),
@@ -83,7 +89,7 @@ LIMITS: Final = [
         "'jwt:' is not a key",
         (
             "this is not supported; use one of ip, route, all, host, method, header:NAME, "
-            "cookie:NAME, query:NAME, client_cert"
+            "cookie:NAME, query:NAME, path:NAME, client_cert"
         ),
     ),
     (
@@ -91,7 +97,7 @@ LIMITS: Final = [
         "'country' is not a key",
         (
             "this is not supported; use one of ip, route, all, host, method, header:NAME, "
-            "cookie:NAME, query:NAME, client_cert"
+            "cookie:NAME, query:NAME, path:NAME, client_cert"
         ),
     ),
     ("10/s per query", "'query' is not a key", "for example query:api_key"),

@@ -1,0 +1,41 @@
+"""Checks of what limits count by against the rest of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.config.models.gateway import GatewayConfig, LimitLine, PolicyConfig, RouteConfig
+from gateway.config.values.findings import Finding, Path
+from gateway.config.values.words import join
+from gateway.routing.path_parameter import parameters_of
+
+
+def conflicts(config: GatewayConfig) -> Iterator[Finding]:
+    """Return limits of routes that count by something the requests of the route cannot have."""
+    for route in config.routes:
+        for name in route.policies:
+            policy = config.policies.get(name)
+            if policy is not None:
+                yield from _unknown_parameters(route, name, policy)
+
+
+def lines_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, LimitLine]]:
+    """Return the limits of a policy and of its candidate, each with its place."""
+    for index, line in enumerate(policy.limits):
+        yield ("policies", name, "limits", index), line
+    if policy.candidate is not None:
+        for index, line in enumerate(policy.candidate.limits):
+            yield ("policies", name, "candidate", "limits", index), line
+
+
+def _unknown_parameters(route: RouteConfig, name: str, policy: PolicyConfig) -> Iterator[Finding]:
+    known = parameters_of(route.path)
+    for place, line in lines_of(name, policy):
+        for word in line.per:
+            kind, colon, parameter = word.partition(":")
+            if kind != "path" or not colon or parameter in known:
+                continue
+            message = f"the pattern of route {route.name!r} has no parameter {{{parameter}}}"
+            has = join([f"path:{one}" for one in known], "or")
+            hint = f"it has {has}" if known else "for example /users/{id} for path:id"
+            yield Finding(place, message, hint)
