@@ -194,7 +194,7 @@ class Guard:
         try:
             return await self._admit(head, hold)
         except BadRequestError as error:
-            return GuardVerdict([], problem(error.status, error.title))
+            return GuardVerdict([], problem(error.status, error.title, fields=error.fields))
 
     async def _admit(self, head: Head, hold: Hold) -> GuardVerdict:
         client = self._addresses.resolve(
@@ -216,7 +216,7 @@ class Guard:
             return _FREE
         if isinstance(question, MissingKey):
             question.policy.metrics.refused += 1
-            raise BadRequestError(question.title)
+            raise BadRequestError(question.title, question.status, fields=question.fields)
         asker = self._limiter.asker
         outcome = await asker.decide(*question)
         turn = asker.settle(outcome)

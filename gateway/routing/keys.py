@@ -64,10 +64,13 @@ class Absence(Enum):
     """The limit does not count this request."""
     REJECT = "reject"
     """The request must be refused."""
+    UNAUTHORIZED = "unauthorized"
+    """The request must be refused, and its client told to authenticate itself."""
 
 
 SKIP: Final = Absence.SKIP
 REJECT: Final = Absence.REJECT
+UNAUTHORIZED: Final = Absence.UNAUTHORIZED
 
 
 Key = str | tuple[str, ...] | Absence | Ambiguity
@@ -88,8 +91,8 @@ def compile_key(
             `path:name` or `client_cert:detail`, in the order in which they appear in the identity.
         if_missing: what replaces a header, cookie, query parameter or certificate that is absent or
             empty: with `ip` the client's address, with `shared` one identity for all such requests;
-            `skip` and `reject` give no identity. A field with several values is `AMBIGUOUS` in any
-            case; several cookies give several identities.
+            `skip`, `reject` and `unauthorized` give no identity. A field with several values is
+            `AMBIGUOUS` in any case; several cookies give several identities.
         route: the name of the route, for the word `route`.
         pattern: the path of the route, for the words `path:name`; None if there is none, and
             every request lacks them.
@@ -153,7 +156,9 @@ def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absen
             return lambda *_: SKIP
         case "reject":
             return lambda *_: REJECT
-    raise ValueError(f"{if_missing!r} is not one of ip, shared, skip, reject")
+        case "unauthorized":
+            return lambda *_: UNAUTHORIZED
+    raise ValueError(f"{if_missing!r} is not one of ip, shared, skip, reject, unauthorized")
 
 
 def _compile_part(
@@ -200,8 +205,9 @@ def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absenc
     if isinstance(values, Ambiguity):
         return values
     made = [make(value) for value in (values if isinstance(values, list) else [values or ""])]
-    if REJECT in made:
-        return REJECT
+    for one in made:
+        if one is REJECT or one is UNAUTHORIZED:
+            return one
     kept = [one for one in made if not isinstance(one, Absence)]
     return list(dict.fromkeys(kept)) or SKIP
 

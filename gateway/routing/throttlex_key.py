@@ -21,7 +21,16 @@ from ipaddress import ip_address
 from typing import Final
 
 from gateway.routing.escapes import PRINTABLE, Escapes
-from gateway.routing.keys import REJECT, SKIP, Absence, Key, KeyFunction, combined, each
+from gateway.routing.keys import (
+    REJECT,
+    SKIP,
+    UNAUTHORIZED,
+    Absence,
+    Key,
+    KeyFunction,
+    combined,
+    each,
+)
 from gateway.routing.path import counted_path
 from gateway.routing.request_view import RequestView
 from gateway.routing.values import Ambiguity, compile_read
@@ -93,6 +102,8 @@ def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
                 return label, ""
             case "skip":
                 return SKIP
+            case "unauthorized":
+                return UNAUTHORIZED
         return REJECT
 
     return lambda request: each(read(request), lambda value: labelled(value, request))

@@ -169,7 +169,7 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
         await running.reader.start()
     question = route.plan.ask(request)
     if isinstance(question, MissingKey):
-        return found._replace(refused=(400, question.title))
+        return found._replace(refused=(question.status, question.title))
     if question is None:
         return found
     ask, rules = question

@@ -21,6 +21,7 @@ from tests.upstreams import Upstream
 
 POLICIES: Mapping[str, Any] = {
     "plain": {"limit": "1/h per header:X-API-Key", "if_missing": "reject"},
+    "asking": {"limit": "1/h per header:X-API-Key", "if_missing": "unauthorized"},
     "text": {"limit": "1/h per all", "on_limit": {"status": 503, "body": "text"}},
     "none": {"limit": "1/h per all", "on_limit": {"body": "none"}, "headers": "draft"},
     "own": {"limit": "1/h per all", "on_limit": {"body": "Go away"}, "headers": "none"},
@@ -51,7 +52,11 @@ async def test_refusals_are_those_of_the_gateway(
         assert refused.own == theirs.own
         if "if_missing" in POLICIES[name]:
             missing, theirs = [await each.ask("/hello") for each in both]
-            assert (missing.status, missing.own) == (400, theirs.own)
+            status = 400 if POLICIES[name]["if_missing"] == "reject" else 401
+            assert (missing.status, missing.own) == (status, theirs.own)
+            challenge = missing.headers.get("WWW-Authenticate", "")
+            assert bool(challenge) == (status == 401)
+            assert challenge == theirs.headers.get("WWW-Authenticate", "")
 
 
 async def test_a_segment_of_the_pattern_is_a_key(serve: Serve) -> None:

@@ -365,6 +365,7 @@ def _missing(policy: PolicyConfig) -> str:
 _IF_MISSING: Final = {
     "ip": "counted by its client address instead",
     "reject": "answered with 400",
+    "unauthorized": "answered with 401, which tells the client to authenticate itself",
     "skip": "not counted",
     "shared": "counted together with all others without it",
 }
