@@ -30,6 +30,7 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
 from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
+from gateway.wiring.policies import key_hash_of
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Limiter:
         trusted_proxies: networks of proxies that the middlewares in `gateway.integrations` trust to
             report a client's address.
         ipv6_prefix: bits of an IPv6 address that the middlewares count together.
+        key_secret: hashes the keys of policies with `secret=True`.
 
     Attributes:
         config: the checked, complete configuration.
@@ -70,6 +72,7 @@ class Limiter:
         domain: str = "sluice",
         trusted_proxies: Sequence[str] = (),
         ipv6_prefix: int = 64,
+        key_secret: str | None = None,
     ) -> None:
         own_store = store if isinstance(store, Store) else None
         data = {
@@ -79,6 +82,8 @@ class Limiter:
             "trusted_proxies": trusted_proxies,
             "ipv6_prefix": ipv6_prefix,
         }
+        if key_secret is not None:
+            data["key_secret"] = key_secret
         self._prepare(check_data(data, name="Limiter", model=LimiterConfig), own_store)
 
     @classmethod
@@ -119,7 +124,9 @@ class Limiter:
         self._own_store = store
         self._make_store = store_of(self.config, self.metrics)
         self._overrides = overrides_of(self.config)
-        self._questions = Questions(self.config.policies, self.metrics, self._overrides)
+        self._questions = Questions(
+            self.config.policies, self.metrics, self._overrides, key_hash_of(self.config)
+        )
         self._open: Asker | None = None
         self._immediate: dict[Names, ImmediateLimit] = {}
         self._closing: asyncio.Task[None] | None = None

@@ -27,6 +27,7 @@ class PolicyOptions(TypedDict, total=False):
     mode: str
     candidate: str | Sequence[str] | Mapping[str, str | Sequence[str]]
     if_missing: IfMissing
+    secret: bool
     headers: HeaderStyle
     throttlex: Mapping[str, int | float | str | Sequence[str]]
 

@@ -13,6 +13,7 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
+from gateway.routing.secret_key import KeyHash
 from gateway.stores.base import Ask
 from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
 
@@ -40,7 +41,7 @@ class LimitQuestion:
         has_leases: whether a slot is held until it is given back.
     """
 
-    __slots__ = ("_keyed", "_limits", "_shared", "has_leases", "has_queue", "rules")
+    __slots__ = ("_hashes", "_keyed", "_limits", "_shared", "has_leases", "has_queue", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -48,6 +49,8 @@ class LimitQuestion:
         self.has_leases = any(_is_lease(rule) for rule in self.rules)
         self._limits = tuple(rule.limit for rule in self.rules)
         self._shared = tuple(rule.word == EVERYBODY for rule in self.rules)
+        hashes = [rule.policy.key_hash for rule in self.rules]
+        self._hashes = hashes if any(hashes) else None
         self._keyed = KeyedRules() if is_keyed(self.rules) else None
 
     def ask(self, key: str, cost: int, max_wait_us: int) -> tuple[Ask, tuple[Rule, ...]]:
@@ -60,8 +63,15 @@ class LimitQuestion:
             check_cost(cost)
         own = identity(key)
         shared = self._shared
-        if len(shared) == 1:
-            keys: tuple[str, ...] = (EVERYBODY if shared[0] else own,)
+        if self._hashes is not None:
+            keys: tuple[str, ...] = tuple(
+                [
+                    EVERYBODY if each else own if key_hash is None else key_hash(own)
+                    for each, key_hash in zip(shared, self._hashes, strict=True)
+                ]
+            )
+        elif len(shared) == 1:
+            keys = (EVERYBODY if shared[0] else own,)
         else:
             keys = tuple([EVERYBODY if each else own for each in shared])
         ask = Ask(self._limits, keys, cost, max_wait_us)
@@ -82,11 +92,12 @@ class Questions:
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
         overrides: KeyOverrides | None = None,
+        key_hash: KeyHash | None = None,
     ) -> None:
         self._named = dict(policies)
         self._configs = with_candidates(policies)
         self._policies: dict[str, CompiledPolicy] = {
-            name: compile_policy(name, config, metrics.policy(name), overrides)
+            name: compile_policy(name, config, metrics.policy(name), overrides, key_hash)
             for name, config in self._configs.items()
         }
         self._known: dict[Names, LimitQuestion] = {}

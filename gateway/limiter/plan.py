@@ -53,6 +53,7 @@ class CompiledPolicy:
         overrides: the numbers of keys that have their own; None if no key has.
         enforced_parts: for how many keys it is enforced, in parts of `PARTS_PER_WHOLE`; for the
             others it only decides and counts.
+        key_hash: replaces its keys, if they are secret; None if they are not.
     """
 
     name: str
@@ -68,6 +69,7 @@ class CompiledPolicy:
     throttlex_headers: bool = False
     overrides: KeyOverrides | None = None
     enforced_parts: int = PARTS_PER_WHOLE
+    key_hash: Callable[[str], str] | None = None
 
 
 class Rule(NamedTuple):

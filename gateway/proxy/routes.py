@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ class Route:
         repeats_refusals: whether a refusal may be sent again as long as it holds.
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
+        logged_target: removes secret keys from a request target; None if it has none.
     """
 
     name: str
@@ -58,3 +60,4 @@ class Route:
     intercepted: frozenset[int] | None
     repeats_refusals: bool
     decider: Decider
+    logged_target: Callable[[str], str] | None = None

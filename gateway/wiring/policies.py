@@ -26,11 +26,16 @@ from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
 from gateway.routing.keys import compile_key
+from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
 
 
 def compile_policy(
-    name: str, config: PolicyConfig, metrics: PolicyMetrics, overrides: KeyOverrides | None = None
+    name: str,
+    config: PolicyConfig,
+    metrics: PolicyMetrics,
+    overrides: KeyOverrides | None = None,
+    key_hash: KeyHash | None = None,
 ) -> CompiledPolicy:
     """Return the run-time form of a policy; `compile_plan` compiles its limits with the route.
 
@@ -39,6 +44,7 @@ def compile_policy(
         config: the policy.
         metrics: its counters.
         overrides: the table of policies, for policies that use it.
+        key_hash: replaces the keys of policies whose keys are secret.
     """
     is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
     return CompiledPolicy(
@@ -55,15 +61,22 @@ def compile_policy(
         throttlex_headers=config.headers == "throttlex",
         overrides=overrides if is_keyed else None,
         enforced_parts=config.enforced_parts,
+        key_hash=key_hash if config.secret else None,
     )
+
+
+def key_hash_of(config: GatewayConfig) -> KeyHash | None:
+    """Return what replaces secret keys; None if there is no secret."""
+    return None if config.key_secret is None else KeyHash(config.key_secret)
 
 
 def compile_policies(
     config: GatewayConfig, metrics: GatewayMetrics, overrides: KeyOverrides | None = None
 ) -> dict[str, CompiledPolicy]:
     """Return the run-time form of every policy by name; `overrides` as above."""
+    key_hash = key_hash_of(config)
     return {
-        name: compile_policy(name, policy, metrics.policy(name), overrides)
+        name: compile_policy(name, policy, metrics.policy(name), overrides, key_hash)
         for name, policy in with_candidates(config.policies).items()
     }
 
@@ -120,6 +133,8 @@ def compile_plan(
                 key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
             else:
                 key = key_of(line.per, config.if_missing)
+            if policy.key_hash is not None and line.per != ("all",):
+                key = hashed(key, policy.key_hash)
             rules.append(Rule(policy, limit, key, title, as_written(line.per)))
     if sum(policies[name].throttlex is not None for name in names) > 1:
         raise ValueError("two policies of throttlex would count a request under one key")

@@ -10,7 +10,7 @@ from gateway.config.models.changes import compile_rewrite
 from gateway.config.models.consistency import parts
 from gateway.config.models.direct_responses import RedirectConfig, parse_location
 from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
-from gateway.config.models.policies import with_candidates
+from gateway.config.models.policies import PolicyConfig, candidate_name, with_candidates
 from gateway.config.models.retry import FAILURES, GRPC_STATUSES
 from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import capabilities_of
@@ -28,6 +28,7 @@ from gateway.proxy.routes import Route
 from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.rewrite import Rewrite
+from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
 from gateway.wiring.policies import RouteKeys, compile_plan
 
@@ -74,9 +75,22 @@ def compile_routes(
             (pages.intercepted or None) if pages is not None else None,
             plan is not None and _repeats_refusals(plan, route.response_headers),
             decider,
+            compile_logged_target(route.path, _secret_words(route, configured)),
         )
         entries.append((route.pattern, compiled))
     return RouteTable(entries)
+
+
+def _secret_words(route: RouteConfig, policies: Mapping[str, PolicyConfig]) -> list[str]:
+    """Return what the policies of a route count by whose keys are secret."""
+    return [
+        word
+        for own in route.policies
+        for name in (own, candidate_name(own))
+        if name in policies and policies[name].secret
+        for line in policies[name].limits
+        for word in line.per
+    ]
 
 
 def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:

@@ -116,13 +116,20 @@ def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def tried_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
-    """Return policies of listeners that are to be tried out: their clients get every decision."""
+    """Return policies of listeners that are to be tried out, or whose keys are secret.
+
+    Their clients get every decision, and some of them look keys up in the store.
+    """
     for listener in config.listeners:
         for name in listener.policies:
             policy = config.policies.get(name)
             if policy is None:
                 continue
-            keys = {"mode": policy.mode != "enforce", "candidate": policy.candidate is not None}
+            keys = {
+                "mode": policy.mode != "enforce",
+                "candidate": policy.candidate is not None,
+                "secret": policy.secret,
+            }
             for key in (key for key, is_set in keys.items() if is_set):
                 message = f"{key} is for policies of routes, and {listener.kind} uses this one"
                 hint = "use another policy for the listener"

@@ -17,6 +17,9 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
             policy = config.policies.get(name)
             if policy is not None:
                 yield from _unknown_parameters(route, name, policy)
+    for name, policy in config.policies.items():
+        if policy.secret:
+            yield from _without_secret(name, policy, config)
 
 
 def lines_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, LimitLine]]:
@@ -26,6 +29,17 @@ def lines_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, LimitLine]
     if policy.candidate is not None:
         for index, line in enumerate(policy.candidate.limits):
             yield ("policies", name, "candidate", "limits", index), line
+
+
+def _without_secret(name: str, policy: PolicyConfig, config: GatewayConfig) -> Iterator[Finding]:
+    place: Path = ("policies", name, "secret")
+    if config.key_secret is None:
+        message = "the keys of this policy are secret, and there is no key_secret to hash them with"
+        hint = "add key_secret: ${SLUICE_KEY_SECRET} at the top, the same on all gateways"
+        yield Finding(place, message, hint)
+    if policy.throttlex is not None and policy.throttlex.policies == "table":
+        message = "the table throttlex_policy has keys as they are, and this policy hashes them"
+        yield Finding(place, message, "use policies: own, or remove secret")
 
 
 def _unknown_parameters(route: RouteConfig, name: str, policy: PolicyConfig) -> Iterator[Finding]:

@@ -179,6 +179,8 @@ def explain_policy(
     missing = _missing(policy)
     if missing and not is_asked:
         lines.append(f"  {missing}")
+    if policy.secret:
+        lines.append("  Its keys are hashed with key_secret, and are nowhere shown as they are.")
     if is_shared and policy.consistency != "eventual":
         errors = _STORE_ERROR_ASKED if is_asked else _STORE_ERROR
         lines.append(f"  {errors[policy.on_store_error]}")

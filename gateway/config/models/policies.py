@@ -247,6 +247,11 @@ class PolicyConfig(Model):
         "counts them by address, reject answers 400, unauthorized answers 401, skip does not "
         "count them, shared counts all of them together.",
     )
+    secret: Switch = Field(
+        False,
+        description="Whether keys are replaced by an HMAC with key_secret, in the store and "
+        "wherever they would be shown.",
+    )
     headers: HeaderStyle = Field(
         "both",
         description="Fields of responses: draft (RateLimit, RateLimit-Policy), legacy "

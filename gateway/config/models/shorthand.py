@@ -34,6 +34,7 @@ POLICY_FIELDS: Final = (
     "leased",
     "eventual",
     "if_missing",
+    "secret",
 )
 """Keys of a policy that may be written on the route itself."""
 

@@ -68,7 +68,7 @@ def _is_untold(path: Path) -> bool:
     is_field = "request_headers" in names or "response_headers" in names
     is_condition = names[:1] in (["routes"], ["upstreams"]) and names[-2:-1] == ["headers"]
     is_sent = "error_pages" in names or "respond" in names
-    return is_field or is_condition or is_sent or names[-1:] == ["key_password"]
+    return is_field or is_condition or is_sent or names[-1:] in (["key_password"], ["key_secret"])
 
 
 def unwritten(root: Node) -> list[Problem]:
