@@ -67,6 +67,7 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "stores.shared": "counts that workers of one gateway share",
         "stores.scripted": "a store for tests",
         "stores.follower": "a second store that follows the first",
+        "tokens": "signed tokens of clients: keys, signatures, claims",
         "proxy.head": "header fields on their way to an upstream (pure)",
         "observe.logs": "the access log, and lines about the gateway itself",
     },
@@ -132,7 +133,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.models": (
         "changes consistency direct_responses listeners throttlex shorthand_listeners",
-        "balancing frontends policies retry shorthand",
+        "balancing frontends policies retry shorthand tokens",
         "methods upstreams",
         "defaults routes service",
         "gateway",
@@ -148,7 +149,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.explaining": (
         "changes consistency limits notation render retry schema_listeners store tls upstreams",
-        "trials",
+        "tokens trials",
         "frontends meaning same_routes schema",
         "explain options",
         "differences",

@@ -15,7 +15,7 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.routing.secret_key import KeyHash
 from gateway.stores.base import Ask
-from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
+from gateway.wiring.policies import UNREAD, RouteKeys, compile_plan, compile_policy, readers_of
 
 EVERYBODY: Final = "all"
 """The identity of limits with `per all`, and the default key."""
@@ -132,7 +132,7 @@ class Questions:
         Raises:
             ValueError: there is no such policy; or it counts by a parameter that the path lacks.
         """
-        keys = RouteKeys(route, pattern)
+        keys = RouteKeys(route, UNREAD if pattern is None else readers_of(pattern))
         return compile_plan(keys, self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:

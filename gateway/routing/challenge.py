@@ -28,7 +28,7 @@ def challenge_fields(words: Iterable[str], realm: str) -> bytes:
 def _challenge(word: str, realm: str) -> str:
     """Return the challenge for a key word; empty if it does not name credentials."""
     kind, _, name = word.partition(":")
-    if word == "header:authorization":
+    if word == "header:authorization" or kind == "jwt":
         # RFC 6750, section 3: without credentials, there is no error to name.
         return f'Bearer realm="{realm}"'
     if kind in _IN:

@@ -29,7 +29,6 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from gateway.routing.escapes import PRINTABLE, Escapes
-from gateway.routing.path_parameter import compile_path_parameter
 from gateway.routing.request_view import RequestView
 from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Ambiguity, Read, Values, compile_read
 
@@ -78,27 +77,31 @@ Key = str | tuple[str, ...] | Absence | Ambiguity
 
 KeyFunction = Callable[[RequestView], Key]
 
+Readers = Mapping[str, Callable[[str], Read]]
+"""Functions that compile words such as `path:id`, by their kind, from their name."""
+NO_READERS: Final[Readers] = {}
+
 T = TypeVar("T")
 
 
 def compile_key(
-    per: Sequence[str], *, if_missing: str, route: str, pattern: str | None = None
+    per: Sequence[str], *, if_missing: str, route: str, readers: Readers = NO_READERS
 ) -> KeyFunction:
     """Compile the words after `per`.
 
     Args:
         per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name`,
-            `path:name` or `client_cert:detail`, in the order in which they appear in the identity.
+            `client_cert:detail` or a word of `readers`, in the order in which they appear in the
+            identity.
         if_missing: what replaces a header, cookie, query parameter or certificate that is absent or
             empty: with `ip` the client's address, with `shared` one identity for all such requests;
             `skip`, `reject` and `unauthorized` give no identity. A field with several values is
             `AMBIGUOUS` in any case; several cookies give several identities.
         route: the name of the route, for the word `route`.
-        pattern: the path of the route, for the words `path:name`; None if there is none, and
-            every request lacks them.
+        readers: of words that depend on the route or the configuration, by their kind.
 
     Raises:
-        ValueError: a word is unknown, or there is none; or the pattern lacks a parameter.
+        ValueError: a word is unknown, or there is none.
     """
     if not per:
         raise ValueError("a key needs at least one word")
@@ -111,7 +114,7 @@ def compile_key(
     if list(per) == ["route"]:
         constant = bound(f"route={_escape(route)}")
         return lambda _: constant
-    return _join([_compile_part(word, absent, route, pattern) for word in per])
+    return _join([_compile_part(word, absent, route, readers) for word in per])
 
 
 def compile_caller_key(
@@ -162,7 +165,7 @@ def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absen
 
 
 def _compile_part(
-    word: str, absent: Callable[[str, RequestView], str | Absence], route: str, pattern: str | None
+    word: str, absent: Callable[[str, RequestView], str | Absence], route: str, readers: Readers
 ) -> KeyFunction:
     match word:
         case "all":
@@ -176,8 +179,8 @@ def _compile_part(
             return lambda request: f"host={_escape(request.host)}"
         case "method":
             return lambda request: f"method={_escape(request.method)}"
+    read = reader_of(word, readers)
     kind, _, name = word.partition(":")
-    read: Read = compile_path_parameter(pattern, name) if kind == "path" else compile_read(word)
     label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}"
 
     def text(value: str, request: RequestView) -> str | Absence:
@@ -191,6 +194,17 @@ def _compile_part(
         return tuple(found) if isinstance(found, list) else found
 
     return part
+
+
+def reader_of(word: str, readers: Readers) -> Read:
+    """Return a function that reads the value of a word with a name.
+
+    Raises:
+        ValueError: the word does not name a value.
+    """
+    kind, _, name = word.partition(":")
+    compile_reader = readers.get(kind) if name else None
+    return compile_read(word) if compile_reader is None else compile_reader(name)
 
 
 def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absence | Ambiguity:

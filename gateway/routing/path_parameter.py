@@ -19,21 +19,19 @@ def parameters_of(pattern: str) -> dict[str, int]:
     return {segment[1:-1]: index for index, segment in segments if segment.startswith("{")}
 
 
-def compile_path_parameter(pattern: str | None, name: str) -> Read:
+def compile_path_parameter(pattern: str, name: str) -> Read:
     """Return a function that reads a parameter of the paths that match a pattern.
 
     Escapes are decoded, so that the spellings of a segment that servers treat as equal have one
     value.
 
     Args:
-        pattern: the path of a route, such as `/users/{id}/**`; None for requests without one.
+        pattern: the path of a route, such as `/users/{id}/**`.
         name: the name of one of its parameters.
 
     Raises:
         ValueError: the pattern has no such parameter.
     """
-    if pattern is None:
-        return lambda _: None
     index = parameters_of(pattern).get(name)
     if index is None:
         raise ValueError(f"the pattern {pattern} has no parameter {{{name}}}")

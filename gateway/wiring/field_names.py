@@ -50,6 +50,8 @@ def _deciding(config: GatewayConfig) -> Iterator[str]:
     for policy in with_candidates(config.policies).values():
         for line in policy.limits:
             yield from headers_of(line.per)
+            if config.jwt is not None and any(word.startswith("jwt:") for word in line.per):
+                yield from headers_of([config.jwt.word])
     for upstream in config.upstreams.values():
         if isinstance(upstream.balance, HashBy):
             yield from headers_of(upstream.balance.words)

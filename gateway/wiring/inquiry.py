@@ -97,6 +97,8 @@ class Findings(NamedTuple):
         others: the other routes, in the order of the file.
         limits: the limits that count it, in order.
         store_error: why the store could not be asked; empty if it was, or was not needed.
+        token: what becomes of the token of the request, as the end of a sentence; empty if it has
+            none, or if no limit of the route counts by claims.
     """
 
     client: str
@@ -108,6 +110,7 @@ class Findings(NamedTuple):
     others: Sequence[OtherRoute] = ()
     limits: Sequence[CountedLimit] = ()
     store_error: str = ""
+    token: str = ""
 
 
 async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
@@ -167,6 +170,10 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
         return found
     if running.reader is not None:
         await running.reader.start()
+    tokens = running.tokens
+    if tokens is not None and any("jwt:" in rule.word for rule in route.plan.rules):
+        await tokens.source.start()
+        found = found._replace(token=tokens.explain(request))
     question = route.plan.ask(request)
     if isinstance(question, MissingKey):
         return found._replace(refused=(question.status, question.title))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.models.policies import candidate_name, with_candidates
@@ -25,9 +26,13 @@ from gateway.limits.key_words import as_written
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
-from gateway.routing.keys import compile_key
+from gateway.routing.keys import NO_READERS, Readers, compile_key
+from gateway.routing.path_parameter import compile_path_parameter
 from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
+
+if TYPE_CHECKING:
+    from gateway.wiring.tokens import Tokens
 
 
 def compile_policy(
@@ -86,22 +91,39 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
-        pattern: its path, for keys such as `path:id`; None for requests without one.
+        readers: of keys such as `path:id`; see `readers_of`.
     """
 
-    __slots__ = ("_pattern", "_route")
+    __slots__ = ("_readers", "_route")
 
-    def __init__(self, route: str, pattern: str | None = None) -> None:
+    def __init__(self, route: str, readers: Readers = NO_READERS) -> None:
         self._route = route
-        self._pattern = pattern
+        self._readers = readers
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in Sluice's notation."""
-        return compile_key(per, if_missing=if_missing, route=self._route, pattern=self._pattern)
+        return compile_key(per, if_missing=if_missing, route=self._route, readers=self._readers)
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in ThrottleX's notation."""
-        return compile_throttlex_key(labels, per, if_missing=if_missing, route=self._route)
+        return compile_throttlex_key(
+            labels, per, if_missing=if_missing, route=self._route, readers=self._readers
+        )
+
+
+def readers_of(pattern: str, tokens: Tokens | None = None) -> Readers:
+    """Return the readers of keys that depend on a route, or on how tokens are verified.
+
+    Args:
+        pattern: the path of the route.
+        tokens: reads claims of tokens; None if none are verified.
+    """
+    readers = {"path": partial(compile_path_parameter, pattern)}
+    return readers if tokens is None else {**readers, "jwt": tokens.reader}
+
+
+UNREAD: Final[Readers] = dict.fromkeys(("path", "jwt"), lambda _name: lambda _request: None)
+"""The readers of keys that callers name themselves."""
 
 
 def compile_plan(

@@ -30,7 +30,8 @@ from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
-from gateway.wiring.policies import RouteKeys, compile_plan
+from gateway.wiring.policies import RouteKeys, compile_plan, readers_of
+from gateway.wiring.tokens import Tokens
 
 if TYPE_CHECKING:
     from gateway.proxy.direct_responses import DirectResponse
@@ -43,6 +44,7 @@ def compile_routes(
     policies: dict[str, CompiledPolicy],
     decider: Decider,
     metrics: GatewayMetrics,
+    tokens: Tokens | None,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
@@ -51,7 +53,7 @@ def compile_routes(
     for route in config.routes:
         plan = None
         if route.policies:
-            keys = RouteKeys(route.name, route.path)
+            keys = RouteKeys(route.name, readers_of(route.path, tokens))
             plan = compile_plan(keys, route.policies, configured, policies)
             if is_reported:
                 plan = ReportedPlan(plan.rules)
@@ -108,6 +110,8 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
         and rule.policy.overrides is None
         and rule.policy.body != "throttlex"
         and not rule.limit.count_refused
+        # A token expires, and keys change.
+        and "jwt:" not in rule.word
         and ALGORITHMS[rule.limit.algorithm].renew is None
         for rule in plan.rules
     )

@@ -250,6 +250,7 @@ class _Checker:
             return config, wrong, []
         odd = [
             *cross.warnings(config),
+            *key_checks.warnings(config),
             *throttlex_checks.warnings(config),
             *patterns(config, self.expanded.origins),
             *redirect_loops(config),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.config.models.gateway import GatewayConfig, LimitLine, PolicyConfig, RouteConfig
-from gateway.config.values.findings import Finding, Path
+from gateway.config.values.findings import KEY, Finding, Path
 from gateway.config.values.words import join
 from gateway.routing.path_parameter import parameters_of
 
@@ -20,6 +20,8 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
     for name, policy in config.policies.items():
         if policy.secret:
             yield from _without_secret(name, policy, config)
+        if config.jwt is None:
+            yield from _without_tokens(name, policy)
 
 
 def lines_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, LimitLine]]:
@@ -40,6 +42,33 @@ def _without_secret(name: str, policy: PolicyConfig, config: GatewayConfig) -> I
     if policy.throttlex is not None and policy.throttlex.policies == "table":
         message = "the table throttlex_policy has keys as they are, and this policy hashes them"
         yield Finding(place, message, "use policies: own, or remove secret")
+
+
+def _without_tokens(name: str, policy: PolicyConfig) -> Iterator[Finding]:
+    for place, line in lines_of(name, policy):
+        for word in line.per:
+            if word.startswith("jwt:"):
+                message = f"tokens are not verified, so no request has {word}"
+                hint = "add jwt: {keys: FILE or URL, algorithms: [RS256]} at the top"
+                yield Finding(place, message, hint)
+
+
+def warnings(config: GatewayConfig) -> Iterator[Finding]:
+    """Return what is configured for keys that no limit has."""
+    if config.jwt is not None and not claims_of(config):
+        message = "no limit counts by a claim, so no token is verified"
+        yield Finding(("jwt", KEY), message, "for example limit: 10/s per jwt:sub")
+
+
+def claims_of(config: GatewayConfig) -> tuple[str, ...]:
+    """Return the names of the claims that limits count by, each once."""
+    words = [
+        word
+        for name, policy in config.policies.items()
+        for _, line in lines_of(name, policy)
+        for word in line.per
+    ]
+    return tuple(dict.fromkeys(w.removeprefix("jwt:") for w in words if w.startswith("jwt:")))
 
 
 def _unknown_parameters(route: RouteConfig, name: str, policy: PolicyConfig) -> Iterator[Finding]:

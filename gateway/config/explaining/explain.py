@@ -16,6 +16,7 @@ from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.retry import explain_retry
 from gateway.config.explaining.store import explain_store
 from gateway.config.explaining.tls import explain_listener, explain_upstream_tls
+from gateway.config.explaining.tokens import explain_tokens
 from gateway.config.explaining.trials import explain_trial
 from gateway.config.explaining.upstreams import (
     explain_choice,
@@ -218,6 +219,7 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         yield "It is not ready while a store is unavailable that any policy or listener needs."
     if config.listen:
         yield from _explain_clients(config)
+    yield from explain_tokens(config.jwt)
     server = config.server
     delay = server.shutdown_delay
     taken = f"connections are still accepted for {format_duration(delay)}, then " if delay else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-_KINDS: Final = {"query": "query parameter", "path": "path parameter"}
+_KINDS: Final = {"query": "query parameter", "path": "path parameter", "jwt": "claim"}
 
 
 def key_word(word: str) -> str:
