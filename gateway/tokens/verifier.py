@@ -30,7 +30,7 @@ REFUSED_MAX: Final = 1024
 REFUSED_LENGTH: Final = 2048
 """How many tokens with a wrong signature are cached, and the longest of them."""
 
-_parts: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)").fullmatch
+_parts: Final = re.compile(r"([A-Za-z0-9_-]++)\.([A-Za-z0-9_-]++)\.([A-Za-z0-9_-]++)").fullmatch
 _NOTHING: Final[Mapping[str, str]] = {}
 
 Claims = Mapping[str, str]
