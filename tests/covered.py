@@ -33,6 +33,9 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_command.py": (
         "__main__ command.alone command.arguments command.cli command.comparing"
     ),
+    "e2e/test_exceptions.py": (
+        "routing.access routing.conditions routing.lists wiring.conditions wiring.inspection"
+    ),
     "e2e/test_explain.py": "command.explaining wiring.inquiry",
     "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
@@ -53,7 +56,7 @@ COVERED: Final[Mapping[str, str]] = {
     "limits/test_every_algorithm.py": "limits.__init__ limits.decision limits.horizon limits.rate",
     "limits/test_notation.py": "limits.cursor limits.key_words limits.rewording",
     "limits/test_throttlex.py": "limits.key_overrides",
-    "net/tls/test_renewal.py": "net.tls.client net.tls.files net.tls.renewed net.tls.server",
+    "base/test_renewal.py": "net.tls.client net.tls.files net.tls.renewed net.tls.server",
     "observe/logs/test_access.py": "observe.logs.escape",
     "observe/metrics/test_exposition.py": "observe.metrics.*",
     "proxy/client/test_connection.py": "base.deadlines net.client_socket proxy.client.*",

@@ -215,6 +215,8 @@ class Http2Client:
         settings: the gateway's.
         is_closed: whether the gateway has closed.
         grants: whether to let the gateway send more as it sends.
+        flaws: what was wrong with its frames.
+        may_reset_answers: whether a stream may be reset with an error after a whole response.
     """
 
     def __init__(
@@ -230,6 +232,7 @@ class Http2Client:
         self.grants = grants
         self.order: list[int] = []
         self.flaws: list[str] = []
+        self.may_reset_answers = False
         self.window = WINDOW
         self.may_send = WINDOW
         self._initial = WINDOW
@@ -466,7 +469,7 @@ class Http2Client:
         elif isinstance(one, DataFrame):
             self._judge_data(heard, one)
         elif isinstance(one, RstStreamFrame):
-            if heard.ended and one.error_code:
+            if heard.ended and one.error_code and not self.may_reset_answers:
                 self.flaws.append("a whole response was reset with an error")
             heard.reset = one.error_code
         else:

@@ -132,8 +132,9 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "bounds lines places store_url",
     ),
     "gateway.config.models": (
-        "changes consistency direct_responses listeners throttlex shorthand_listeners",
-        "balancing frontends policies retry shorthand tokens",
+        "changes consistency direct_responses listeners lists throttlex shorthand_listeners",
+        "balancing conditions frontends retry shorthand tokens",
+        "policies",
         "methods upstreams",
         "defaults routes service",
         "gateway",
@@ -143,13 +144,13 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway.config.checking": (
         "capabilities foreign_names key_checks lints throttlex_checks",
         "messages",
-        "cross",
+        "cross list_checks",
         "check",
         "load",
     ),
     "gateway.config.explaining": (
         "changes consistency limits notation render retry schema_listeners store tls upstreams",
-        "tokens trials",
+        "access tokens trials",
         "frontends meaning same_routes schema",
         "explain options",
         "differences",

@@ -27,6 +27,7 @@ NO_HEADERS: Final[CIMultiDict[str]] = CIMultiDict()
 class Request(NamedTuple):
     """The parts of a request that keys are made from."""
 
+    client: str = "203.0.113.7"
     client_key: str = "203.0.113.7"
     host: str = "api.example.com"
     method: str = "GET"

@@ -54,3 +54,8 @@ class ManualClock:
     def advance(self, *, us: int = 0, seconds: float = 0) -> None:
         """Move time forward; a negative amount moves it back."""
         self.now_us += us + round(seconds * 1_000_000)
+
+
+def pause() -> None:
+    """Let other threads have their turn, which they otherwise get every few milliseconds."""
+    time.sleep(0)

@@ -123,6 +123,20 @@ class StartError(GatewayError):
         self.hint = hint
 
 
+class UnusableFileError(Exception):
+    """A file whose content cannot be used.
+
+    Attributes:
+        message: the file, and what is wrong with it.
+        hint: how to fix it; may be empty.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
 class StoreError(GatewayError):
     """The store could not decide; `reason` is a short label for metrics and logs."""
 
@@ -256,6 +270,7 @@ class UpstreamTargetError(UpstreamError):
 
 CLIENT_ERRORS = (
     "body_timeout",
+    "denied",
     "expect",
     "framing",
     "handshake",

@@ -198,7 +198,7 @@ def _run(options: argparse.Namespace) -> int:
     start_signals = options.start_signals or StartSignals()
     _get_ready()
     from gateway.config.checking.load import ConfigFiles
-    from gateway.wiring.certificates import inspection
+    from gateway.wiring.inspection import inspection
     from gateway.workers.upgrade import succession_of
 
     succession = succession_of(os.environ)
@@ -293,7 +293,7 @@ async def _nothing(_addresses: Sequence[object]) -> None:
 def _check(options: argparse.Namespace) -> int:
     _import()
     from gateway.config.checking.load import load
-    from gateway.wiring.certificates import inspection
+    from gateway.wiring.inspection import inspection
 
     path = _config(options)
     loaded = load(path, os.environ, inspect=inspection(is_start=False))

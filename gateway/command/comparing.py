@@ -35,7 +35,7 @@ def diff(options: argparse.Namespace) -> int:
     """
     from gateway.config.checking.load import Loaded, load
     from gateway.config.explaining.differences import differences
-    from gateway.wiring.certificates import inspection
+    from gateway.wiring.inspection import inspection
 
     loaded: list[Loaded] = []
     problems: dict[Problem, None] = {}

@@ -70,8 +70,8 @@ def explain_request(options: argparse.Namespace) -> int:
 
     inquiry = _inquiry(options)
     from gateway.config.checking.load import load
-    from gateway.wiring.certificates import inspection
     from gateway.wiring.inquiry import inquire
+    from gateway.wiring.inspection import inspection
 
     loaded = load(options.config, os.environ, inspect=inspection(is_start=False))
     print_problems(loaded.warnings, "warning")
@@ -134,8 +134,12 @@ def _sentences(config: GatewayConfig, found: Findings) -> Iterator[str]:
     if found.refused is not None:
         yield from _refused(found)
         return
+    for name in found.exempt:
+        yield f"Policy {name} does not count this request: it is one of its exceptions."
     if found.route.plan is None:
         yield "Limits: none."
+    elif found.exempt and not found.limits:
+        pass
     elif not found.limits:
         yield "Limits: none of them counts this request, since it lacks what they count by."
     else:

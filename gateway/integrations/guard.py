@@ -35,8 +35,9 @@ from gateway.routing import fields
 from gateway.routing.client_address import ClientAddress
 from gateway.routing.forwarding import is_origin_field
 from gateway.routing.host import normal_host
-from gateway.routing.spelling import headers_of, is_misspelled, reserved_name, spellings_of
+from gateway.routing.spelling import is_misspelled, reserved_name, spellings_of
 from gateway.routing.table import Pattern, RouteTable
+from gateway.wiring.field_names import limiting_fields
 
 Names = str | Sequence[str]
 Policies = Names | Mapping[str, Names]
@@ -91,12 +92,13 @@ _FREE: Final = GuardVerdict([], None)
 class _View:
     """The view of a request that keys are made from."""
 
-    __slots__ = ("_head", "client_key")
+    __slots__ = ("_head", "client", "client_key")
     # Only the server in front of a middleware has it.
     client_certificate: ClassVar[None] = None
 
-    def __init__(self, head: Head, client_key: str) -> None:
+    def __init__(self, head: Head, client: str, client_key: str) -> None:
         self._head = head
+        self.client = client
         self.client_key = client_key
 
     @property
@@ -161,13 +163,7 @@ class Guard:
         else:
             self._everywhere = self._route(EVERYTHING, policies, EVERYTHING)
 
-        words = [
-            word
-            for policy in config.policies.values()
-            for line in policy.limits
-            for word in headers_of(line.per)
-        ]
-        self._reserved = spellings_of(words)
+        self._reserved = spellings_of(limiting_fields(config))
         self._is_shadow = lru_cache(_NAMES_MAX)(self._look_at_name)
 
     def is_shadow(self, name: bytes) -> bool:
@@ -202,7 +198,7 @@ class Guard:
             head.headers.getall("X-Forwarded-For", ()),
             head.headers.getall("Forwarded", ()),
         )
-        view = _View(head, self._addresses.bucket(client))
+        view = _View(head, client, self._addresses.bucket(client))
         route = self._everywhere
         if self._table is not None:
             path = head.path if head.path != "*" else "/"

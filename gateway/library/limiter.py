@@ -6,13 +6,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import gateway
-from gateway.base.errors import ConfigError, Problem
+from gateway.base.errors import ConfigError, Problem, StartError
+from gateway.base.renewal import Renewal
 from gateway.base.tasks import becomes
+from gateway.base.threads import in_thread
 from gateway.config.checking.check import Checked, check_data, check_text
 from gateway.config.checking.load import load
 from gateway.config.models.library import LimiterConfig
@@ -30,6 +33,7 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
 from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
+from gateway.wiring.lists import INTERVAL_S, contents, lists_of, load_lists
 from gateway.wiring.policies import key_hash_of
 
 log = logging.getLogger(__name__)
@@ -124,8 +128,14 @@ class Limiter:
         self._own_store = store
         self._make_store = store_of(self.config, self.metrics)
         self._overrides = overrides_of(self.config)
+        self._lists = lists_of(self.config)
+        self._renewal: Renewal | None = None
         self._questions = Questions(
-            self.config.policies, self.metrics, self._overrides, key_hash_of(self.config)
+            self.config.policies,
+            self.metrics,
+            self._overrides,
+            contents(self._lists),
+            key_hash_of(self.config),
         )
         self._open: Asker | None = None
         self._immediate: dict[Names, ImmediateLimit] = {}
@@ -164,11 +174,16 @@ class Limiter:
 
         Raises:
             RuntimeError: it is open already.
-            ConfigError: the store's URL cannot be used.
+            ConfigError: the store's URL cannot be used, or the file of a list.
         """
         if self.is_open:
             raise RuntimeError("the limiter is open already")
         await self._closed()
+        try:
+            await in_thread(partial(load_lists, self._lists))
+        except StartError as error:
+            problem = Problem("", 0, 0, error.path, error.message, error.hint)
+            raise ConfigError([problem]) from error
         store = self._own_store if self._own_store is not None else self._make_store()
         decider = decider_of(self.config, store, self.metrics.store("main"))
         self._open = Asker(decider, reader_of(self.config, self._overrides))
@@ -176,6 +191,10 @@ class Limiter:
             self._immediate = immediate_limits(self._questions, store)
         try:
             await self._open.start()
+            self._renewal = Renewal(
+                list(self._lists.values()), interval_s=INTERVAL_S, subject="lists"
+            )
+            self._renewal.start()
             await becomes(lambda: decider.is_ready, CONNECT_S)
         except BaseException:
             await self.aclose()
@@ -196,6 +215,8 @@ class Limiter:
             if is_there:
                 # A task, because a caller that gives up must not prevent it.
                 self._closing = asyncio.get_running_loop().create_task(asker.aclose())
+        if self._renewal is not None:
+            await self._renewal.end()
         await self._closed()
 
     async def _closed(self) -> None:

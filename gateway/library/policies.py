@@ -25,6 +25,7 @@ class PolicyOptions(TypedDict, total=False):
     leased: Mapping[str, int | str]
     eventual: Mapping[str, str]
     mode: str
+    except_: str | Sequence[str | Mapping[str, Any]]
     candidate: str | Sequence[str] | Mapping[str, str | Sequence[str]]
     if_missing: IfMissing
     secret: bool
@@ -40,7 +41,7 @@ class Policy:
         limits: lines such as `10/s burst 20`; a request must be admitted by all of them, or none is
             spent. With `throttlex`, there are none.
         options: as in the configuration, durations as text with a unit: `queue={"max": 100,
-            "max_wait": "2s"}`.
+            "max_wait": "2s"}`. What Python reserves has an underscore at the end: `except_`.
 
     Nothing is checked here: a `Limiter` reports all problems together.
 
@@ -62,6 +63,7 @@ class Policy:
 
     def as_data(self) -> dict[str, Any]:
         """Return the policy as in the configuration."""
-        if "throttlex" in self.options and not self.limits:
-            return {**self.options}
-        return {"limits": self.limits, **self.options}
+        options = {name.rstrip("_"): value for name, value in self.options.items()}
+        if "throttlex" in options and not self.limits:
+            return options
+        return {"limits": self.limits, **options}

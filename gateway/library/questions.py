@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from gateway.config.checking.messages import did_you_mean
@@ -15,6 +16,7 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.routing.secret_key import KeyHash
 from gateway.stores.base import Ask
+from gateway.wiring.conditions import Lists
 from gateway.wiring.policies import UNREAD, RouteKeys, compile_plan, compile_policy, readers_of
 
 EVERYBODY: Final = "all"
@@ -92,8 +94,10 @@ class Questions:
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
         overrides: KeyOverrides | None = None,
+        lists: Lists = MappingProxyType({}),
         key_hash: KeyHash | None = None,
     ) -> None:
+        self._lists = lists
         self._named = dict(policies)
         self._configs = with_candidates(policies)
         self._policies: dict[str, CompiledPolicy] = {
@@ -132,8 +136,9 @@ class Questions:
         Raises:
             ValueError: there is no such policy; or it counts by a parameter that the path lacks.
         """
-        keys = RouteKeys(route, UNREAD if pattern is None else readers_of(pattern))
-        return compile_plan(keys, self._check(names), self._configs, self._policies)
+        readers = UNREAD if pattern is None else readers_of(pattern)
+        key_of = RouteKeys(route, self._lists, readers)
+        return compile_plan(key_of, self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:
         known = list(self._named)

@@ -32,6 +32,7 @@ from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.proxy.ruling import Ruling
 from gateway.routing.client_address import ClientAddress
+from gateway.routing.conditions import is_preflight
 from gateway.routing.forwarding import read_proxy_report
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path
@@ -225,13 +226,28 @@ class Gate:
             raise BadRequestError(message, 405, kind="method", fields=fields)
         raise BadRequestError("No route matches this request", 404, kind="no_route")
 
+    def find_plan(self, request: Request, ruling: Ruling) -> Plan | None:
+        """Return the limits of a request; None if there are none.
+
+        Raises:
+            BadRequestError: it may not use its route.
+        """
+        route = ruling.route
+        if route.access is not None:
+            ruling.decision = "refuse"
+            route.access.check(request)
+            ruling.decision = "none"
+        if route.preflight_plan is not None and is_preflight(request):
+            ruling.plan, ruling.limit_fields = route.preflight_plan, route.preflight_fields
+        return ruling.plan
+
     def ask(self, request: Request, ruling: Ruling) -> Outcome | Pending | None:
         """Ask the decider; return None if no limit counts this request.
 
         Raises:
-            BadRequestError: it lacks the key that it must be counted by.
+            BadRequestError: it may not use its route, or lacks the key that it must be counted by.
         """
-        plan = ruling.route.plan
+        plan = self.find_plan(request, ruling)
         if plan is None:
             return None
         question = plan.ask(request)
@@ -247,7 +263,6 @@ class Gate:
         """
         verdict = outcome.verdict
         rules = outcome.rules
-        route = ruling.route
         ruling.trials = outcome.trials
         if not rules and not outcome.alone:
             # Nothing is enforced.
@@ -256,17 +271,17 @@ class Gate:
             if outcome.closed_by is not None:
                 return self._closed(ruling, outcome.closed_by, verdict)
             ruling.decision = "error"
-        if route.limit_fields is not None and rules:
-            ruling.added_fields = route.limit_fields.lines(rules, verdict)
+        if ruling.limit_fields is not None and rules:
+            ruling.added_fields = ruling.limit_fields.lines(rules, verdict)
         if not verdict.allowed:
             return self._refuse(ruling, outcome)
-        if route.plan is not None and route.plan.holds:
+        if ruling.plan is not None and ruling.plan.holds:
             self._hold(ruling, outcome)
         if verdict.wait_us:
             return None
         if outcome.alone:
-            if route.plan is not None:
-                for policy in route.plan.policies:
+            if ruling.plan is not None:
+                for policy in ruling.plan.policies:
                     policy.metrics.store_error_passed += 1
             return None
         _count_passed(ruling, rules)
@@ -312,7 +327,7 @@ class Gate:
         if not decider.may_wait(outcome):
             decider.give_back(outcome)
             refused = outcome._replace(verdict=without_queue(outcome.verdict))
-            fields = ruling.route.limit_fields
+            fields = ruling.limit_fields
             if fields is not None:
                 ruling.added_fields = fields.lines(refused.rules, refused.verdict)
             return self._refuse(ruling, refused)
@@ -349,7 +364,7 @@ def _count_passed(ruling: Ruling, rules: Sequence[Rule]) -> None:
     if len(rules) == 1:
         rules[0].policy.metrics.passed += 1
         return
-    plan = ruling.route.plan
+    plan = ruling.plan
     if plan is not None and rules is plan.rules:
         policies: Collection[CompiledPolicy] = plan.policies
     else:

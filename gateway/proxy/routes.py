@@ -15,6 +15,7 @@ from gateway.proxy.changes import Outgoing
 from gateway.proxy.direct_responses import ErrorPages
 from gateway.proxy.upstream.retry import RetryRule
 from gateway.proxy.upstream.targets import Upstream
+from gateway.routing.access import Access
 
 if TYPE_CHECKING:
     from gateway.proxy.direct_responses import DirectResponse
@@ -43,6 +44,9 @@ class Route:
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
         logged_target: removes secret keys from a request target; None if it has none.
+        access: who may use it; None for everybody.
+        preflight_plan: the limits of preflight requests; None if these are counted like others.
+        preflight_fields: creates the header lines about limits in answers to them.
     """
 
     name: str
@@ -61,3 +65,6 @@ class Route:
     repeats_refusals: bool
     decider: Decider
     logged_target: Callable[[str], str] | None = None
+    access: Access | None = None
+    preflight_plan: Plan | None = None
+    preflight_fields: LimitFields | None = None

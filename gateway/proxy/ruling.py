@@ -16,6 +16,8 @@ class Ruling:
 
     Attributes:
         route: the route that the request takes.
+        plan: the limits that apply to it; None if there are none.
+        limit_fields: creates the header lines about them; None for none.
         sent_target: the request target for the upstream, if the route changes requests.
         added_fields: header lines about limits that the response gets.
         policy: the policy that decided; empty if none did.
@@ -32,7 +34,9 @@ class Ruling:
         "decision",
         "is_waiting",
         "lease",
+        "limit_fields",
         "pending",
+        "plan",
         "policy",
         "route",
         "sent_target",
@@ -42,6 +46,8 @@ class Ruling:
 
     def __init__(self, route: Route) -> None:
         self.route = route
+        self.plan = route.plan
+        self.limit_fields = route.limit_fields
         self.sent_target = ""
         self.added_fields = b""
         self.policy = ""

@@ -136,13 +136,11 @@ class ClientAddress:
         return self._look_at_hop(parameters(element).get("for", UNKNOWN))
 
     def _find_bucket(self, text: str) -> str:
-        address = _parse(text)
+        address = address_in(text)
         if address is None:
             return UNKNOWN
         if isinstance(address, IPv4Address):
             return str(address)
-        if address in _NAT64:
-            return str(IPv4Address(address.packed[-4:]))
         number = IPv6Address(address.packed)  # without a zone
         if self._ipv6_prefix == _IPV6_BITS:
             return str(number)
@@ -157,6 +155,14 @@ def _parse(text: str | None) -> Address | None:
         return None
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
+    return address
+
+
+def address_in(text: str) -> Address | None:
+    """Read an address; IPv4 that is embedded in IPv6 becomes IPv4. None for other text."""
+    address = _parse(text)
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        return IPv4Address(address.packed[-4:])
     return address
 
 

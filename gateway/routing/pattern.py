@@ -14,11 +14,9 @@ from urllib.parse import quote
 from gateway.base.errors import BadRequestError
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path
+from gateway.routing.wildcard import covers
 
 T = TypeVar("T")
-
-ANY_VALUE: Final = "*"
-"""As the value of a header condition: the header must be present, with any value."""
 
 Specificity = tuple[int, int, int, int, tuple[bool, ...], bool, int]
 
@@ -55,8 +53,8 @@ class Pattern:
         path: an exact path, `/v1/**` for `/v1` and all below, `/users/{id}` where a name in braces
             stands for one segment, and `/**` for everything. Text outside ASCII is read as UTF-8.
         methods: the methods, case-sensitive; empty means any.
-        headers: pairs of a name and the value that the header must have; `*` means that the header
-            must be present.
+        headers: pairs of a name and the value that the header must have, with `*` for any text, as
+            in `wildcard`; `*` alone means that the header must be present.
         site: the host in normal form, wildcards as `.example.com`; empty for any.
         shape: the path, compiled.
 
@@ -83,8 +81,8 @@ class Pattern:
         parameters compared segment by segment, then the longest prefix), then whether
         methods are named, then the number of header conditions.
         """
-        is_wildcard = self.site.startswith(".")
-        host_rank = 1 if is_wildcard else 0 if self.site else 2
+        is_any_below = self.site.startswith(".")
+        host_rank = 1 if is_any_below else 0 if self.site else 2
         shape = self.shape
         parameters = tuple(segment is None for segment in shape.segments)
         if shape.is_prefix:
@@ -93,7 +91,7 @@ class Pattern:
             path_rank, length = int(any(parameters)), 0
         return (
             host_rank,
-            -len(self.site) if is_wildcard else 0,
+            -len(self.site) if is_any_below else 0,
             path_rank,
             -length,
             parameters,
@@ -131,9 +129,10 @@ def _covers(general: Pattern, special: Pattern) -> bool:
     """Return whether `general` allows all methods and headers that `special` allows."""
     if general.methods and not (special.methods and set(special.methods) <= set(general.methods)):
         return False
-    known = {(name.lower(), value) for name, value in special.headers}
-    known |= {(name, ANY_VALUE) for name, _ in known}
-    return all((name.lower(), value) in known for name, value in general.headers)
+    return all(
+        any(name.lower() == its.lower() and covers(value, meant) for its, meant in special.headers)
+        for name, value in general.headers
+    )
 
 
 def _parse_host(host: str | None) -> str:

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from gateway.base.errors import BadRequestError
 from gateway.routing.fields import Fields
-from gateway.routing.pattern import ANY_VALUE, Pattern
+from gateway.routing.pattern import Pattern
 from gateway.routing.table import RouteTable
+from gateway.routing.wildcard import ANY
 
 _ANY_PATH: Final = "/**"
 _PRECEDENCE: Final = (
@@ -66,7 +67,7 @@ def why_not(pattern: Pattern, request: RoutedRequest) -> Mismatch | None:
     for name, value in pattern.headers:
         if not _matches(replace(nothing, headers=((name, value),)), request):
             # The value may be a secret.
-            wanted = "a field" if value == ANY_VALUE else "another value of the field"
+            wanted = "a field" if value == ANY else "another value of the field"
             return Mismatch("headers", f"requires {wanted} {name}")
     return None
 

@@ -27,6 +27,10 @@ class RequestView(Protocol):
     """The parts of a request that keys are made from."""
 
     @property
+    def client(self) -> str:
+        """The client's address; other text if it has none."""
+
+    @property
     def client_key(self) -> str:
         """The client's address as `ClientAddress.bucket` returns it."""
 

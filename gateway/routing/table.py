@@ -11,7 +11,7 @@ of the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from gateway.base.errors import BadRequestError
@@ -19,7 +19,8 @@ from gateway.routing.fields import Fields
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path, readings
 from gateway.routing.path_index import PathIndex
-from gateway.routing.pattern import ANY_VALUE, Pattern, shadowed
+from gateway.routing.pattern import Pattern, shadowed
+from gateway.routing.wildcard import compile_value
 
 __all__ = ["Pattern", "RouteTable", "normal_host", "shadowed"]
 
@@ -35,7 +36,9 @@ class _Requirement(Generic[T]):
         self.methods = frozenset(pattern.methods)
         if "GET" in self.methods and not is_head_named:
             self.methods |= {"HEAD"}
-        self.headers = tuple((name.lower(), value) for name, value in pattern.headers)
+        self.headers = tuple(
+            (name.lower(), compile_value(value)) for name, value in pattern.headers
+        )
         self.target = target
 
 
@@ -142,16 +145,12 @@ def _widening(site: str) -> Iterator[str]:
         yield ""
 
 
-def _fit(conditions: tuple[tuple[str, str], ...], headers: Fields) -> bool:
-    for name, value in conditions:
+def _fit(conditions: tuple[tuple[str, Callable[[str], bool]], ...], headers: Fields) -> bool:
+    for name, is_meant in conditions:
         lines = headers.getall(name, ())
-        if not lines:
+        if not any(map(is_meant, lines)):
             return False
-        if value == ANY_VALUE:
-            continue
-        if value not in lines:
-            return False
-        if any(line != value for line in lines):
+        if not all(map(is_meant, lines)):
             # One upstream uses the first value and another the last: the request could belong to
             # either route.
             raise BadRequestError(

@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from gateway.routing.escapes import unescape_form
+from gateway.routing.host import normal_host
 from gateway.routing.parameters import compile_parameter
 from gateway.routing.request_view import RequestView
 
@@ -60,6 +61,17 @@ def compile_read(word: str) -> Read:
     if not name or kind not in _READERS:
         raise ValueError(f"{word!r} is not a key word")
     return _READERS[kind](name)
+
+
+def as_read(word: str, value: str) -> str:
+    """Return a value as `compile_read` would find it, so that the two can be compared.
+
+    Raises:
+        BadRequestError: a host that is not valid.
+    """
+    if word == "header:authorization":
+        return _credentials(value)
+    return normal_host(value) if word == "header:host" else value
 
 
 def _one_of(values: Sequence[str]) -> Values:

@@ -45,13 +45,21 @@ def hidden_fields(config: GatewayConfig) -> Hidden:
     return Hidden((*strangers, *everyone), tuple(everyone))
 
 
-def _deciding(config: GatewayConfig) -> Iterator[str]:
-    """The names of fields that something is decided by."""
+def limiting_fields(config: GatewayConfig) -> Iterator[str]:
+    """Yield the names of fields that requests are counted by, or excepted."""
     for policy in with_candidates(config.policies).values():
         for line in policy.limits:
             yield from headers_of(line.per)
             if config.jwt is not None and any(word.startswith("jwt:") for word in line.per):
                 yield from headers_of([config.jwt.word])
+        for exception in policy.exceptions:
+            yield from exception.headers
+    yield from headers_of(one.per for one in config.lists.values())
+
+
+def _deciding(config: GatewayConfig) -> Iterator[str]:
+    """The names of fields that something is decided by."""
+    yield from limiting_fields(config)
     for upstream in config.upstreams.values():
         if isinstance(upstream.balance, HashBy):
             yield from headers_of(upstream.balance.words)

@@ -16,6 +16,7 @@ from gateway.admin.resources import OneProcess
 from gateway.base.build import BUILD
 from gateway.base.clock import US
 from gateway.base.errors import StartError
+from gateway.base.renewal import Renewal
 from gateway.base.tasks import Tasks, becomes
 from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
@@ -24,7 +25,6 @@ from gateway.config.values.address import UnixAddress
 from gateway.net.binding import SHARED, Sharing
 from gateway.net.handover import HasNumber
 from gateway.net.start_errors import cannot_change_workers, cannot_log
-from gateway.net.tls.renewal import Renewal
 from gateway.observe.logs import AccessLog, LineWriter, Output, open_output, setup_logging
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.request_parser import require_strict_parser
@@ -190,7 +190,7 @@ class Gateway:
         running, config = self._running, self.config
         sockets = self._resources.sockets if self._resources is not None else None
         try:
-            await asyncio.to_thread(running.certificates.load)
+            await asyncio.to_thread(running.load)
             self._note_certificates()
             listeners = await self._listeners.prepare(
                 config, running.certificates, sockets, self._around.sharing
@@ -292,7 +292,7 @@ class Gateway:
         change = FrontendChange(self._frontends, [], [], [])
         try:
             await asyncio.to_thread(running.compile)
-            await read_in_time(running.certificates.load, "certificates")
+            await read_in_time(running.load, "certificates and lists")
             listeners = await self._listeners.prepare(config, running.certificates, bound, sharing)
             if config.admin != present.config.admin:
                 admin = await self._start_admin(config, sharing)

@@ -16,8 +16,9 @@ from gateway.base.clock import US
 from gateway.base.errors import BadRequestError, StoreError
 from gateway.base.tasks import becomes
 from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.policies import with_candidates
 from gateway.config.values.store_url import capabilities_of
-from gateway.limiter.plan import MissingKey, Rule
+from gateway.limiter.plan import MissingKey, Plan, Rule
 from gateway.limiter.trial import enforced_policies
 from gateway.limits.decision import Decision
 from gateway.observe.metrics import GatewayMetrics
@@ -25,11 +26,14 @@ from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.handler import ListenerRules
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
+from gateway.proxy.ruling import Ruling
 from gateway.proxy.server import Proxy
 from gateway.routing.path import canonical_path
 from gateway.routing.reasons import RoutedRequest, why_before, why_not
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
+from gateway.wiring.conditions import compile_exceptions
+from gateway.wiring.lists import contents, load_lists
 from gateway.wiring.running import ProcessParts, RunningConfig
 
 STORE_S: Final = 2.0
@@ -96,6 +100,7 @@ class Findings(NamedTuple):
         sent_target: the request target for the upstream; empty if the route has none.
         others: the other routes, in the order of the file.
         limits: the limits that count it, in order.
+        exempt: the policies that do not count it because of an exception.
         store_error: why the store could not be asked; empty if it was, or was not needed.
         token: what becomes of the token of the request, as the end of a sentence; empty if it has
             none, or if no limit of the route counts by claims.
@@ -109,6 +114,7 @@ class Findings(NamedTuple):
     sent_target: str = ""
     others: Sequence[OtherRoute] = ()
     limits: Sequence[CountedLimit] = ()
+    exempt: Sequence[str] = ()
     store_error: str = ""
     token: str = ""
 
@@ -125,6 +131,7 @@ async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
     """
     metrics = GatewayMetrics(gateway.__version__)
     running = RunningConfig(config, ProcessParts(metrics, has_frontends=False))
+    load_lists(running.lists)
     running.compile()
     try:
         return await _follow(running, Proxy(running.settings(None), metrics), inquiry)
@@ -166,15 +173,23 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
         outgoing = route.outgoing
         target = "" if outgoing is None else outgoing.target(request)
         found = found._replace(sent_target=target or request.target)
-    if route.plan is None:
-        return found
+    try:
+        plan = gate.find_plan(request, Ruling(route))
+    except BadRequestError as error:
+        return found._replace(refused=(error.status, error.title))
+    return found if plan is None else await _count(running, plan, request, found)
+
+
+async def _count(running: RunningConfig, plan: Plan, request: Request, found: Findings) -> Findings:
+    """Add what the limits of the route say."""
+    found = found._replace(exempt=_exempt(running, plan, request))
     if running.reader is not None:
         await running.reader.start()
     tokens = running.tokens
-    if tokens is not None and any("jwt:" in rule.word for rule in route.plan.rules):
+    if tokens is not None and any("jwt:" in rule.word for rule in plan.rules):
         await tokens.source.start()
         found = found._replace(token=tokens.explain(request))
-    question = route.plan.ask(request)
+    question = plan.ask(request)
     if isinstance(question, MissingKey):
         return found._replace(refused=(question.status, question.title))
     if question is None:
@@ -187,6 +202,17 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
         for rule, key, decision in zip(rules, ask.keys, decisions, strict=True)
     ]
     return found._replace(limits=counted, store_error=store_error)
+
+
+def _exempt(running: RunningConfig, plan: Plan, request: Request) -> list[str]:
+    policies = with_candidates(running.config.policies)
+    lists = contents(running.lists)
+    return [
+        policy.name
+        for policy in plan.policies
+        if (exceptions := policies[policy.name].exceptions)
+        and compile_exceptions(exceptions, lists)(request)
+    ]
 
 
 async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision | None], str]:

@@ -26,10 +26,12 @@ from gateway.limits.key_words import as_written
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
+from gateway.routing.conditions import Condition, unless
 from gateway.routing.keys import NO_READERS, Readers, compile_key
 from gateway.routing.path_parameter import compile_path_parameter
 from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
+from gateway.wiring.conditions import Lists, compile_exceptions
 
 if TYPE_CHECKING:
     from gateway.wiring.tokens import Tokens
@@ -91,18 +93,24 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
+        lists: those that exceptions may name.
         readers: of keys such as `path:id`; see `readers_of`.
     """
 
-    __slots__ = ("_readers", "_route")
+    __slots__ = ("_lists", "_readers", "_route")
 
-    def __init__(self, route: str, readers: Readers = NO_READERS) -> None:
+    def __init__(self, route: str, lists: Lists, readers: Readers = NO_READERS) -> None:
         self._route = route
+        self._lists = lists
         self._readers = readers
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in Sluice's notation."""
         return compile_key(per, if_missing=if_missing, route=self._route, readers=self._readers)
+
+    def exempt(self, config: PolicyConfig) -> Condition | None:
+        """Return which requests a policy does not count; None if it counts all."""
+        return compile_exceptions(config.exceptions, self._lists) if config.exceptions else None
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in ThrottleX's notation."""
@@ -148,6 +156,7 @@ def compile_plan(
         # Without turns from a store, the wait does not show how many requests wait.
         queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
         titles = titles_of(name, config)
+        is_exempt = key_of.exempt(config) if isinstance(key_of, RouteKeys) else None
         lines = zip(titles, config.limits, limits_of(name, config), strict=True)
         for title, line, known in lines:
             limit = bounded(known, known.max_wait_us, queue_max)
@@ -157,6 +166,8 @@ def compile_plan(
                 key = key_of(line.per, config.if_missing)
             if policy.key_hash is not None and line.per != ("all",):
                 key = hashed(key, policy.key_hash)
+            if is_exempt is not None:
+                key = unless(is_exempt, key)
             rules.append(Rule(policy, limit, key, title, as_written(line.per)))
     if sum(policies[name].throttlex is not None for name in names) > 1:
         raise ValueError("two policies of throttlex would count a request under one key")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.base.clock import US
@@ -30,6 +30,7 @@ from gateway.proxy.upstream.targets import Upstream
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
+from gateway.wiring.conditions import Lists, compile_access
 from gateway.wiring.policies import RouteKeys, compile_plan, readers_of
 from gateway.wiring.tokens import Tokens
 
@@ -44,20 +45,26 @@ def compile_routes(
     policies: dict[str, CompiledPolicy],
     decider: Decider,
     metrics: GatewayMetrics,
+    lists: Lists,
     tokens: Tokens | None,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
     configured = with_candidates(config.policies)
     is_reported = capabilities_of(config.store.url).is_gatekeeper
+
+    def plan_of(route: RouteConfig, names: Sequence[str]) -> Plan | None:
+        if not names:
+            return None
+        keys = RouteKeys(route.name, lists, readers_of(route.path, tokens))
+        plan = compile_plan(keys, names, configured, policies)
+        return ReportedPlan(plan.rules) if is_reported else plan
+
+    of_preflight = () if config.preflight is None else (config.preflight,)
     for route in config.routes:
-        plan = None
-        if route.policies:
-            keys = RouteKeys(route.name, readers_of(route.path, tokens))
-            plan = compile_plan(keys, route.policies, configured, policies)
-            if is_reported:
-                plan = ReportedPlan(plan.rules)
+        plan = plan_of(route, route.policies)
         upstream = None if route.upstream is None else upstreams[route.upstream]
+        preflight = plan_of(route, of_preflight)
         fields = limit_fields(plan.rules) if plan else None
         pages = compile_pages(config, route)
         compiled = Route(
@@ -75,19 +82,26 @@ def compile_routes(
             compile_edit(route.response_headers, route.name),
             pages,
             (pages.intercepted or None) if pages is not None else None,
-            plan is not None and _repeats_refusals(plan, route.response_headers),
+            plan is not None
+            and _repeats_refusals(plan, route.response_headers)
+            and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
             decider,
-            compile_logged_target(route.path, _secret_words(route, configured)),
+            compile_logged_target(
+                route.path, _secret_words([*route.policies, *of_preflight], configured)
+            ),
+            compile_access(config, route, lists),
+            preflight,
+            limit_fields(preflight.rules) if preflight else None,
         )
         entries.append((route.pattern, compiled))
     return RouteTable(entries)
 
 
-def _secret_words(route: RouteConfig, policies: Mapping[str, PolicyConfig]) -> list[str]:
-    """Return what the policies of a route count by whose keys are secret."""
+def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> list[str]:
+    """Return what those of some policies count by whose keys are secret."""
     return [
         word
-        for own in route.policies
+        for own in names
         for name in (own, candidate_name(own))
         if name in policies and policies[name].secret
         for line in policies[name].limits

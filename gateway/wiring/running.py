@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.admin.readiness import StoreState
 from gateway.base.errors import ConfigError
+from gateway.base.renewal import Renewal
 from gateway.board.board import Seat
 from gateway.config.models.frontends import titles
 from gateway.config.models.gateway import GatewayConfig
@@ -51,6 +52,7 @@ from gateway.wiring.limiter import (
     store_of,
 )
 from gateway.wiring.listeners import Certificates, certificates_of
+from gateway.wiring.lists import INTERVAL_S, ListSource, contents, lists_of, load_lists
 from gateway.wiring.policies import compile_policies, plans_of
 from gateway.wiring.routes import compile_pages, compile_routes
 from gateway.wiring.store_need import reason_to_need_store
@@ -100,7 +102,8 @@ class RunningConfig:
         config: as given.
         store: where counts are.
         decider: asks it.
-        certificates: all of them; load them before they are used.
+        certificates: all of them; call `load` before they are used.
+        lists: those of the configuration, by name; likewise.
         upstreams: by name.
         policies: the run-time form of each policy, by name.
         overrides: the numbers of keys that have their own; None if none have.
@@ -129,12 +132,17 @@ class RunningConfig:
         )
         self.upstreams = {name: self._upstream(name, predecessor) for name in config.upstreams}
         self.overrides = self._take_overrides(predecessor)
+        before = predecessor.lists if predecessor is not None else None
+        self.lists: dict[str, ListSource] = lists_of(config, before)
+        self._list_renewal = Renewal(
+            list(self.lists.values()), interval_s=INTERVAL_S, subject="lists"
+        )
         for route in config.routes:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)
         self.policies = compile_policies(config, metrics, self.overrides)
-        before = predecessor.tokens if predecessor is not None else None
-        self.tokens: Tokens | None = tokens_of(config, before)
+        old_tokens = predecessor.tokens if predecessor is not None else None
+        self.tokens: Tokens | None = tokens_of(config, old_tokens)
 
     def compile(self) -> None:
         """Compile what requests need; thousands of routes take a while, so call it in a thread."""
@@ -146,6 +154,7 @@ class RunningConfig:
                 self.policies,
                 self.decider,
                 self._around.metrics,
+                contents(self.lists),
                 self.tokens,
             ),
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
@@ -160,6 +169,15 @@ class RunningConfig:
             reserved=reserved_fields(config),
             pages=compile_pages(config),
         )
+
+    def load(self) -> None:
+        """Read the files of certificates and lists that are new; blocks.
+
+        Raises:
+            StartError: a file cannot be used.
+        """
+        self.certificates.load()
+        load_lists(self.lists)
 
     # What is made, or taken over.
 
@@ -282,6 +300,7 @@ class RunningConfig:
             reconfigure_memory(self._memory, memory_url(config))
         elif isinstance(self._memory, SharedStore):
             self._memory.reconfigure(config.store.deadline)
+        self._list_renewal.start()
         kept = predecessor.upstreams.values() if predecessor is not None else ()
         for upstream in self.upstreams.values():
             if upstream not in kept:
@@ -304,6 +323,7 @@ class RunningConfig:
 
     async def retire(self, successor: RunningConfig) -> None:
         """End what another configuration does not use, once no request needs it any more."""
+        await self._list_renewal.end()
         for upstream in self.upstreams.values():
             if upstream not in successor.upstreams.values():
                 upstream.retire(successor.pools)
@@ -338,6 +358,7 @@ class RunningConfig:
 
     async def aclose(self) -> None:
         """End everything; nothing is served any more."""
+        await self._list_renewal.end()
         for upstream in self.upstreams.values():
             upstream.close()
         if self.reader is not None:

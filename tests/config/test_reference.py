@@ -40,6 +40,8 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Breaker": models.BreakerConfig,
     "Policies": models.PolicyConfig,
     "ThrottleX": models.ThrottlexConfig,
+    "Exceptions": models.ConditionConfig,
+    "Lists": models.ListConfig,
     "Queue": models.QueueConfig,
     "Leased": models.LeasedConfig,
     "Eventual": models.EventualConfig,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -238,3 +239,43 @@ async def test_who_leaves_while_waiting_gives_his_turn_back() -> None:
         leaver.cancel()
         await until(lambda: limiter.metrics.policies["slow"].waiting == 0)
         assert (await site.ask("/hello")).status == 200
+
+
+async def test_exceptions_are_those_of_the_gateway(serve: Serve, tmp_path: Path) -> None:
+    """By pattern, list and field; a list in a file is read again when it changes."""
+    path = tmp_path / "partners.txt"
+    path.write_text("gold\n")
+    limiter = Limiter.from_mapping(
+        {
+            "lists": {"partners": {"per": "header:X-API-Key", "file": str(path)}},
+            "policies": {
+                "pay": {
+                    "limit": "1/h per all",
+                    "except": ["partners", "POST /hello", {"headers": {"X-Plan": "int*"}}],
+                }
+            },
+        }
+    )
+    async with serve(limiter, "pay") as site:
+        asked = [await site.ask("/hello") for _ in range(2)]
+        assert [one.status for one in asked] == [200, 429]
+        for key, value in (("X-API-Key", "gold"), ("X-Plan", "internal")):
+            assert (await site.ask("/hello", headers={key: value})).status == 200
+        silver = {"X-API-Key": "silver"}
+        assert (await site.ask("/hello", headers=silver)).status == 429
+        path.write_text("silver\n")
+        async with asyncio.timeout(30):
+            # Each look takes a while itself.
+            while (await site.ask("/hello", headers=silver)).status != 200:
+                pass
+    gone = Limiter.from_mapping(
+        {
+            "lists": {"gone": {"file": str(tmp_path / "gone")}},
+            "policies": {"pay": {"limit": "1/h", "except": "gone"}},
+        }
+    )
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await gone.open()
+    own = Policy("own", "1/h per all", except_=["POST /hello"])
+    async with serve(Limiter(own), "own") as site:
+        assert [(await site.ask("/hello")).status for _ in range(2)] == [200, 429]

@@ -36,7 +36,7 @@ def plan(*configs: dict[str, Any], route: str = "r") -> Plan:
     compiled = {
         name: compile_policy(name, each, PolicyMetrics()) for name, each in policies.items()
     }
-    return compile_plan(RouteKeys(route), list(policies), policies, compiled)
+    return compile_plan(RouteKeys(route, {}), list(policies), policies, compiled)
 
 
 def question(the_plan: Plan, request: Request | None = None) -> Ask:

@@ -28,6 +28,7 @@ class Request:
     """The parts of a request that keys are made from."""
 
     client_key: str = "203.0.113.7"
+    client: str = "203.0.113.7"
     host: str = "a.test"
     method: str = "GET"
     path: str = "/users/7"

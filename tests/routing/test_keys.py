@@ -20,6 +20,7 @@ from gateway.routing.values import AMBIGUOUS
 class Request:
     """The parts of a request that keys are made from."""
 
+    client: str = "203.0.113.7"
     client_key: str = "203.0.113.7"
     host: str = "a.test"
     method: str = "GET"

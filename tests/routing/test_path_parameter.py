@@ -28,6 +28,7 @@ class Request:
 
     path: str
     client_key: str = "203.0.113.7"
+    client: str = "203.0.113.7"
     host: str = "a.test"
     method: str = "GET"
     query: str = ""

@@ -22,6 +22,7 @@ class Request:
     """What keys are made from."""
 
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
+    client: str = "203.0.113.7"
     client_key: str = "203.0.113.7"
     host: str = ""
     method: str = "GET"

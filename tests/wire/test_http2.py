@@ -77,6 +77,8 @@ async def canary(client: Http2Client, stream: int, name: str) -> None:
 async def run(gateway: Gateway, case: Case, name: str, cut: str) -> None:
     """Send what the case says, and look at what comes."""
     client = await Http2Client.connect(gateway.port, begins=False)
+    # What is sent in pieces may have been answered before the piece that is at fault arrives.
+    client.may_reset_answers = case.may_begin and cut != "whole"
     await client.send_pieces(pieces(HELLO + case.sent, cut, name))
     if case.goaway >= 0:
         await client.closed()
@@ -85,9 +87,15 @@ async def run(gateway: Gateway, case: Case, name: str, cut: str) -> None:
     else:
         await canary(client, 9999, "same")
         if case.status or case.reset >= 0:
-            await client.until(lambda: 1 in client.heard and client.heard[1].is_over)
+            await client.until(
+                lambda: (
+                    1 in client.heard
+                    and (client.heard[1].ended if case.status else client.heard[1].reset >= 0)
+                )
+            )
             heard = client.heard[1]
-            assert heard.status == case.status, (cut, heard.status, heard.reset)
+            if not (client.may_reset_answers and heard.ended):
+                assert heard.status == case.status, (cut, heard.status, heard.reset)
             if case.status:
                 assert heard.ended, cut
             else:
@@ -104,7 +112,7 @@ def compare(origin: OracleOrigin, case: Case, cut: str) -> None:
     seen = [each for each in found if not each.target.startswith(CANARY)]
     if case.may_begin and not case.seen:
         # Requests before the one at fault may have been served.
-        assert not any(each.body for each in seen), (cut, seen)
+        assert cut != "whole" or not any(each.body for each in seen), (cut, seen)
         return
     got = sorted(f"{each.method} {each.target}" for each in seen)
     assert got == sorted(asked.line for asked in case.seen), cut

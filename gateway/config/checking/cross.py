@@ -19,6 +19,7 @@ from gateway.config.models.gateway import (
     PolicyConfig,
     RouteConfig,
     UpstreamConfig,
+    policies_of_requests,
     used_policies,
 )
 from gateway.config.models.shorthand import at
@@ -81,7 +82,7 @@ def _unknown_policies(path: Path, body: object, policies: Mapping[str, Any]) -> 
 
 def unfit_for_callers(config: GatewayConfig) -> Iterator[Finding]:
     """Return limits of listeners that count by something their clients do not send."""
-    of_routes = {name for route in config.routes for name in route.policies}
+    of_routes = set(policies_of_requests(config))
     for listener in config.listeners:
         for name in listener.policies:
             policy = config.policies.get(name)
@@ -104,7 +105,7 @@ def unfit_for_callers(config: GatewayConfig) -> Iterator[Finding]:
 
 def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
     """Return limits of routes that count by something only other protocols have."""
-    for name in dict.fromkeys(name for route in config.routes for name in route.policies):
+    for name in policies_of_requests(config):
         policy = config.policies.get(name)
         if policy is None:
             continue

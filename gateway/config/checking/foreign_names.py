@@ -50,6 +50,13 @@ _WORDS: Final = {
     "trusted_proxies": "real_ip set_real_ip_from trusted_ips xff_num_trusted_hops",
     "workers": "threads worker_processes",
     "log": "access_log accesslog logging logs",
+    "allow": "allow_from allow_ips allow_list allowed_ips allowlist ip_allow ip_whitelist "
+    "ipallowlist ipwhitelist only_from whitelist",
+    "deny": "acl blacklist block block_list blocked blocklist deny_from deny_ips deny_list "
+    "denylist ip_blacklist ip_deny ip_restriction",
+    "except": "exceptions exclude excluded exempt skip unless",
+    "client": "client_ip clients ip ips networks remote_addr remote_ip source_ip",
+    "http2": "grpc h2 h2c http_2",
     "websocket": "enable_websockets upgrade_configs",
     "keepalive": "idle_connection_timeout keepalive_timeout",
     "connect": "connect_timeout",
@@ -86,14 +93,9 @@ _IN_A_LIMIT: Final = {
 _NOT_HERE: Final = {
     "authentication": "auth auth_basic authentication basic_auth basicauth forward_auth jwt oauth "
     "oidc",
-    "allow and deny lists": "acl allow allow_from allow_ips allow_list allowed_ips allowlist "
-    "blacklist block block_list blocklist deny deny_from deny_ips deny_list denylist except "
-    "exclude exempt ip_allow ip_blacklist ip_deny ip_restriction ip_whitelist ipallowlist "
-    "ipwhitelist whitelist",
     "CORS": "cors cors_policy",
     "caching": "cache caching proxy_cache",
     "compression": "brotli compress compression gzip zstd",
-    "HTTP/2 to upstreams": "grpc h2 h2c http2 http_2",
     "HTTP/3": "http3 quic",
     "certificates by ACME": "acme auto_https cert_resolver certresolver letsencrypt",
     "plug-ins": "filters middleware middlewares plugin plugins",
@@ -102,11 +104,6 @@ _NOT_HERE: Final = {
     "templates": "lua script scripts snippets",
 }
 """Features of other programs that are not supported, and the words for them."""
-
-_INSTEAD: Final = {
-    "allow and deny lists": "; use a firewall, or the upstream",
-}
-"""Alternatives for missing features."""
 
 _VALUES: Final = {
     "gcra": ("token_bucket", "which decides as GCRA does"),
@@ -178,7 +175,7 @@ def common_mistake(word: str) -> str:
         return _HABITS[word]
     snake = _snake(word)
     feature = next((name for name, words in _NOT_HERE.items() if snake in words.split()), "")
-    return f"{feature}: not supported{_INSTEAD.get(feature, '')}" if feature else ""
+    return f"{feature}: not supported" if feature else ""
 
 
 def belongs(word: str, places: Mapping[str, Collection[str]]) -> str:

@@ -13,7 +13,7 @@ from gateway.routing.path_parameter import parameters_of
 def conflicts(config: GatewayConfig) -> Iterator[Finding]:
     """Return limits of routes that count by something the requests of the route cannot have."""
     for route in config.routes:
-        for name in route.policies:
+        for name in (*route.policies, *([config.preflight] if config.preflight else [])):
             policy = config.policies.get(name)
             if policy is not None:
                 yield from _unknown_parameters(route, name, policy)

@@ -9,6 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from gateway.config.explaining.access import (
+    explain_access,
+    explain_exceptions,
+    explain_lists,
+    explain_route_access,
+)
 from gateway.config.explaining.changes import explain_changes, explain_own, explain_pages
 from gateway.config.explaining.consistency import explain_consistency, explain_migration
 from gateway.config.explaining.frontends import explain_frontends
@@ -30,6 +36,7 @@ from gateway.config.models.gateway import (
     RouteConfig,
     ServerConfig,
     UpstreamConfig,
+    policies_of_requests,
     used_policies,
 )
 from gateway.config.models.routes import retry_of
@@ -47,7 +54,7 @@ def explain(config: GatewayConfig) -> list[str]:
     is_shared = can.is_shared or bool(config.store.migrate) or config.server.workers != 1
     described: dict[str, str] = {}
     used = used_policies(config)
-    asked = used - {name for route in config.routes for name in route.policies}
+    asked = used - set(policies_of_requests(config))
     reported = of_masters_only(config)
     who = "Nothing" if config.listeners else "No route"
     unused = f"{who} uses this policy: it has no effect."
@@ -56,6 +63,8 @@ def explain(config: GatewayConfig) -> list[str]:
         *explain_store(config.store, config),
         *explain_migration(config),
         *explain_pages(config.error_pages),
+        *explain_access(config),
+        *explain_lists(config),
         "",
         *(line for route in config.routes for line in explain_route(route, config, described)),
         *explain_frontends(config.listeners),
@@ -121,6 +130,7 @@ def explain_route(
         lines.append(f"  They are limited by {word} {names}.")
     else:
         lines.append("  They are not limited.")
+    lines += [f"  {line}" for line in explain_route_access(route)]
     first = described.setdefault(route.upstream or "", route.name)
     is_first = first == route.name
     if upstream is not None:
@@ -171,6 +181,7 @@ def explain_policy(
             "  A request passes only if all of these limits allow it; otherwise none of "
             "them is spent."
         )
+    lines += [f"  {line}" for line in explain_exceptions(policy)]
     lines += [f"  {line}" for line in explain_trial(policy)]
     lines.append("  Requests over the limit are refused." if is_asked else f"  {_excess(policy)}")
     if policy.count_refused:

@@ -217,6 +217,7 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
             del one["properties"][field]
         reference = {"$ref": f"#/$defs/{name}"}
         patterns[pattern] = {"anyOf": [reference, {"type": "array", "items": reference}]}
+    root["properties"]["preflight"]["anyOf"].append({"$ref": "#/$defs/PolicyConfig"})
     root["properties"]["routes"] = {
         "description": root["properties"]["routes"]["description"],
         "anyOf": [
@@ -253,6 +254,8 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "CandidateConfig": limits,
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21\x22\x24-\x7e]*)$"},
+        "ConditionConfig": {"type": "string", "minLength": 1},
+        "ListConfig": definitions["ListConfig"]["properties"]["values"],
         "PolicyConfig": limits,
         "ErrorPage": {"type": "string"},
         "RedirectConfig": {"type": "string", "minLength": 1},

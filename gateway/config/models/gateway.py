@@ -12,6 +12,7 @@ import re
 from typing import Annotated, ClassVar, Final
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     ValidationInfo,
@@ -24,6 +25,7 @@ from gateway.config.models.balancing import BreakerConfig, EjectConfig, HealthCo
 from gateway.config.models.changes import (
     FieldEdits,
 )
+from gateway.config.models.conditions import ConditionConfig
 from gateway.config.models.consistency import EventualConfig, LeasedConfig
 from gateway.config.models.defaults import Defaults, fill_policy
 from gateway.config.models.direct_responses import (
@@ -39,6 +41,7 @@ from gateway.config.models.listeners import (
     ListenerConfig,
     ListenerTls,
 )
+from gateway.config.models.lists import ListConfig, Members, check_list_names
 from gateway.config.models.policies import (
     OnLimit,
     PolicyConfig,
@@ -85,6 +88,7 @@ __all__ = [
     "BreakerConfig",
     "CertificateConfig",
     "ClientHeaders",
+    "ConditionConfig",
     "Defaults",
     "EjectConfig",
     "EnvoyHeaders",
@@ -99,6 +103,7 @@ __all__ = [
     "JwtConfig",
     "LeasedConfig",
     "LimitLine",
+    "ListConfig",
     "ListenerConfig",
     "ListenerTls",
     "LogConfig",
@@ -183,6 +188,19 @@ class GatewayConfig(Model):
     )
     upstreams: dict[str, UpstreamConfig] = Field({}, description="Upstreams by name.")
     policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
+    lists: Annotated[dict[str, ListConfig], AfterValidator(check_list_names)] = Field(
+        {},
+        description="Lists of networks, or of values of a key, by name, for allow, deny and "
+        "except.",
+    )
+    deny: Members = Field(
+        (), description="Clients that get 403 on all routes: networks and names of lists."
+    )
+    preflight: Annotated[str | None, Off] = Field(
+        None,
+        description="A limit, or the name of a policy, for preflight requests of browsers (CORS), "
+        "in place of those of their routes.",
+    )
     routes: tuple[RouteConfig, ...] = Field(
         description="Routes by pattern: [METHOD[,METHOD] ][host]/path. Optional if there are "
         "listeners for other systems."
@@ -271,8 +289,13 @@ class GatewayConfig(Model):
         }
 
 
+def policies_of_requests(config: GatewayConfig) -> list[str]:
+    """Return the names of the policies that apply to HTTP requests, each once."""
+    names = [name for route in config.routes for name in route.policies]
+    return list(dict.fromkeys([*names, *([config.preflight] if config.preflight else [])]))
+
+
 def used_policies(config: GatewayConfig) -> set[str]:
     """Return the names of the policies that apply to requests or clients of listeners."""
-    of_routes = (name for route in config.routes for name in route.policies)
     of_listeners = (name for listener in config.listeners for name in listener.policies)
-    return {*of_routes, *of_listeners}
+    return {*policies_of_requests(config), *of_listeners}

@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from gateway.config.models.conditions import Excepting
 from gateway.config.models.consistency import (
     PART_SCHEMA,
     ConsistencyName,
@@ -178,7 +179,7 @@ def _check_in_flight(limits: tuple[LimitLine, ...]) -> None:
             raise problem(message, "try a rate, or enforce this limit")
 
 
-class PolicyConfig(Model):
+class PolicyConfig(Excepting):
     """Which requests count together, how many may pass, and what happens to the rest."""
 
     algorithm: AlgorithmName = Field(

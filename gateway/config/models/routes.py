@@ -6,9 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import (
     Field,
-    PlainValidator,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -29,12 +27,12 @@ from gateway.config.models.direct_responses import (
     RespondConfig,
     parse_location,
 )
+from gateway.config.models.lists import Members
 from gateway.config.models.retry import RetryConfig
 from gateway.config.models.upstreams import UpstreamConfig
 from gateway.config.values.base import NAME, NAME_HINT, Model, overlay, untouched
 from gateway.config.values.findings import KEY
-from gateway.config.values.header_names import HEADER_NAME
-from gateway.config.values.places import FieldText
+from gateway.config.values.places import ConditionName, FieldText
 from gateway.config.values.types import (
     HostPattern,
     ListOf,
@@ -42,7 +40,6 @@ from gateway.config.values.types import (
     Off,
     PathPattern,
     Switch,
-    describe,
     problem,
     problems,
 )
@@ -55,19 +52,6 @@ _FOR_UPSTREAMS: Final = (
     *("max_body", "retry", "websocket"),
 )
 """Keys that a route may have only if its requests go to an upstream."""
-
-
-def _read_condition_name(name: object) -> str:
-    if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
-        raise problem(f"{describe(name)} is not the name of a header")
-    if name.lower() == "host":
-        raise problem("the host has a key of its own", "write host: ...")
-    return name
-
-
-ConditionName = Annotated[
-    str, PlainValidator(_read_condition_name), WithJsonSchema({"type": "string"})
-]
 
 
 class RouteConfig(Model):
@@ -84,7 +68,8 @@ class RouteConfig(Model):
     )
     methods: Annotated[tuple[Method, ...], ListOf] = Field((), description="Default: any method.")
     headers: dict[ConditionName, FieldText] = Field(
-        {}, description="Fields that a request must have, with their values; '*' for any value."
+        {},
+        description="Fields that a request must have, with their values; * in a value is any text.",
     )
     redirect: RedirectConfig | None = Field(
         None, description="Where clients are redirected: a URL, or a mapping with options."
@@ -99,6 +84,14 @@ class RouteConfig(Model):
     )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; a request must be admitted by all of them."
+    )
+    allow: Members | None = Field(
+        None,
+        description="The only clients that may use it, as networks and names of lists; all others "
+        "get 403.",
+    )
+    deny: Members = Field(
+        (), description="Clients that may not use it, in addition to those of the whole file."
     )
     websocket: Switch = Field(True, description="Whether WebSockets are allowed.")
     retry: Annotated[RetryConfig | None, Off] = Field(

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from gateway.config.models.lists import PREFLIGHT
 from gateway.config.models.shorthand_listeners import beside, places
 from gateway.config.values.address import is_target, same_target
 from gateway.config.values.findings import KEY, Finding, Path
@@ -35,6 +36,7 @@ POLICY_FIELDS: Final = (
     "eventual",
     "if_missing",
     "secret",
+    "except",
 )
 """Keys of a policy that may be written on the route itself."""
 
@@ -106,8 +108,25 @@ class _Expansion:
                 self.root[section] = dict(named)
         written = list(_routes(routes))
         self._collect_names(written)
+        self._lift_preflight()
         self.root["routes"] = [self._route(index, route) for index, route in enumerate(written)]
         self._listeners()
+
+    def _lift_preflight(self) -> None:
+        """Turn the limit of preflight requests into a policy of that name."""
+        said, policies = self.root.get(PREFLIGHT), self.root["policies"]
+        if said is None or not isinstance(policies, dict):
+            return
+        if isinstance(said, str) and (said in policies or said == "off"):
+            return
+        if PREFLIGHT in policies:
+            message = f"this limit creates a policy named {PREFLIGHT!r}, which exists already"
+            hint = f"write {PREFLIGHT}: {PREFLIGHT} to use it, or rename it"
+            self.findings.append(Finding((PREFLIGHT, KEY), message, hint))
+            return
+        policies[PREFLIGHT] = said
+        self.origins["policies", PREFLIGHT] = (PREFLIGHT,)
+        self.root[PREFLIGHT] = PREFLIGHT
 
     def _listeners(self) -> None:
         listeners = self.root.get("listeners")

@@ -18,6 +18,7 @@ from gateway.config.values.address import (
     parse_listener,
     parse_network,
 )
+from gateway.config.values.header_names import HEADER_NAME
 from gateway.config.values.hosts import is_lone_variable, unfilled_hint
 from gateway.config.values.types import (
     ADDRESS_EXAMPLES,
@@ -114,6 +115,14 @@ def _read_field_text(value: object) -> str:
     raise problem(f"found {describe(value)}, text was expected", hint)
 
 
+def _read_condition_name(name: object) -> str:
+    if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
+        raise problem(f"{describe(name)} is not the name of a header")
+    if name.lower() == "host":
+        raise problem("the host has a key of its own", "write host: ...")
+    return name
+
+
 def _read_network(value: object) -> IPv4Network | IPv6Network:
     if isinstance(value, IPv4Network | IPv6Network):
         return value
@@ -162,6 +171,11 @@ KeyPassword = Annotated[
 
 FieldText = Annotated[str, PlainValidator(_read_field_text), WithJsonSchema({"type": "string"})]
 """The value of a header field; references are text, even if they look like numbers."""
+
+ConditionName = Annotated[
+    str, PlainValidator(_read_condition_name), WithJsonSchema({"type": "string"})
+]
+"""The name of a header field that a request must have."""
 
 Network = Annotated[
     IPv4Network | IPv6Network,

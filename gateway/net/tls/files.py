@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from gateway.base.errors import UnusableFileError
 from gateway.base.regular import open_regular
 from gateway.net.tls.certificate import Certificate, CertificateError, read_certificate
 from gateway.net.tls.handshake import PROTOCOLS, ServerContext
@@ -35,20 +36,16 @@ VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 Field = Literal["cert", "key", "key_password", "ca"]
 
 
-class TlsFileError(Exception):
+class TlsFileError(UnusableFileError):
     """A file that cannot be used.
 
     Attributes:
         field: the key that names it, or a related one.
-        message: what is wrong.
-        hint: how to fix it; may be empty.
     """
 
     def __init__(self, field: Field, message: str, hint: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, hint)
         self.field = field
-        self.message = message
-        self.hint = hint
 
 
 class KeyPair(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final
 
 from gateway.config.models.capabilities import CapabilityChecks
 from gateway.config.models.frontends import FrontendConfig
-from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.gateway import GatewayConfig, policies_of_requests
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.values.findings import KEY, Finding
 from gateway.config.values.store_url import capabilities_of, parse_store_url
@@ -26,7 +26,7 @@ _KIND: Final = "smockron"
 def of_masters_only(config: GatewayConfig) -> set[str]:
     """Return the policies of domains that apply to no request of this gateway."""
     own = {name for listener in _masters(config) for name in listener.policies}
-    others = {name for route in config.routes for name in route.policies}
+    others = set(policies_of_requests(config))
     for listener in config.listeners:
         if listener.smockron is None:
             others.update(listener.policies)

@@ -423,14 +423,14 @@ FILES: Final = [
         "authentication: not supported",
     ),
     (
-        A_ROUTE + "    allow: 10.0.0.0/8\n",
-        "unknown key 'allow'",
-        "allow and deny lists: not supported; use a firewall, or the upstream",
+        A_ROUTE + "    whitelist: 10.0.0.0/8\n",
+        "unknown key 'whitelist'",
+        "it is called allow here",
     ),
     (
-        A_ROUTE + "    deny: 10.0.0.0/8\n",
-        "unknown key 'deny'",
-        "allow and deny lists: not supported; use a firewall, or the upstream",
+        A_ROUTE + "    blacklist: 10.0.0.0/8\n",
+        "unknown key 'blacklist'",
+        "it is called deny here",
     ),
     (
         A_ROUTE + "    cache: 5m\n",

@@ -108,11 +108,11 @@ HINTS: Final = [
     ("limit: 5/s\n    queue: { timeout: 2s, max_wait: 2s }", "it is called max_wait here"),
     (
         "allow_ips: [10.0.0.0/8]",
-        "allow and deny lists: not supported; use a firewall, or the upstream",
+        "it is called allow here",
     ),
     (
-        "except: [10.0.0.0/8]",
-        "allow and deny lists: not supported; use a firewall, or the upstream",
+        "limit: 5/s\n    exempt: [10.0.0.0/8]",
+        "it is called except here",
     ),
 ]
 

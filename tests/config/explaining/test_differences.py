@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.config.explaining.differences import differences, needs_restart
 from gateway.config.explaining.schema import models
+from gateway.config.models.conditions import ConditionConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.retry import RetryConfig
 from tests.config.other_values import (
@@ -39,6 +40,7 @@ TOLD_AS: Final = {
     ("RouteConfig", "name"): "is now called",
     ("PolicyConfig", "limits"): "limit ",
     ("EnvoyRule", "match"): "rule",
+    **{("ConditionConfig", name): "except" for name in ConditionConfig.model_fields},
     ("RatioRule", "owner"): "rule",
     ("RatioRule", "resource"): "rule",
     ("CertificateConfig", "cert"): "certificate",

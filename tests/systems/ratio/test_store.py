@@ -342,7 +342,7 @@ async def test_what_was_let_through_meanwhile_is_not_told_afterwards() -> None:
         {"limit": "5/day per all", "algorithm": "sliding_window_log", "count_refused": True}
     )
     compiled = compile_policy("pay", config, PolicyMetrics())
-    rules = compile_plan(RouteKeys("/pay"), ["pay"], {"pay": config}, {"pay": compiled}).rules
+    rules = compile_plan(RouteKeys("/pay", {}), ["pay"], {"pay": config}, {"pay": compiled}).rules
     question = Ask((rules[0].limit,), ("k",), 1, 0)
     async with _served() as server:
         url = f"ratio://127.0.0.1:{server.port}"

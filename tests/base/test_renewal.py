@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.base.renewal import Renewal
 from gateway.net.tls.client import UpstreamTls
 from gateway.net.tls.files import KeyPair
-from gateway.net.tls.renewal import Renewal
 from gateway.net.tls.server import ServerTls
 from tests.certificates import Authority, Issued
 from tests.servers import until

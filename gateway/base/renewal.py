@@ -1,4 +1,4 @@
-"""Checks whether certificates have changed on disk, periodically and on request."""
+"""Checks whether files have changed on disk, periodically and on request."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from gateway.base.errors import UnusableFileError
 from gateway.base.tasks import Background
 from gateway.base.threads import in_thread
-from gateway.net.tls.files import TlsFileError
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,14 @@ class Renewable(Protocol):
         """The files."""
 
     def renew(self) -> bool:
-        """Like `Renewed.renew`."""
+        """Read the files again if they have changed; blocks.
+
+        Returns:
+            Whether new ones are in use.
+
+        Raises:
+            UnusableFileError: they have changed and cannot be used; the previous ones stay in use.
+        """
 
 
 class Renewal:
@@ -36,14 +43,17 @@ class Renewal:
         users: the objects, in any order; each is renewed separately.
         renewed: called when one of them has new files in use.
         interval_s: how often to check.
+        subject: what the files contain, for the log.
     """
 
     def __init__(
         self,
         users: Sequence[Renewable],
-        renewed: Callable[[], None],
+        renewed: Callable[[], None] = lambda: None,
         interval_s: float = INTERVAL_S,
+        subject: str = "certificates",
     ) -> None:
+        self._subject = subject
         self._users = users
         self._renewed = renewed
         self._interval_s = interval_s
@@ -92,20 +102,18 @@ class Renewal:
             # Reading keys takes milliseconds, or as long as a network disk needs.
             if not await in_thread(user.renew):
                 return
-        except TlsFileError as error:
+        except UnusableFileError as error:
             if error.message in logged:
                 return
             logged.add(error.message)
             log.error(  # noqa: TRY400 - the message says it all
-                (
-                    "the previous certificates stay in use, because the changed files cannot "
-                    "be used: %s"
-                ),
+                "the previous %s stay in use, because the changed files cannot be used: %s",
+                self._subject,
                 error.message,
             )
         except Exception:
             # Whatever happened, the next check must take place.
-            log.exception("certificates cannot be checked: %s", files)
+            log.exception("%s cannot be checked: %s", self._subject, files)
         else:
-            log.info("changed certificates are now in use: %s", files)
+            log.info("changed %s are now in use: %s", self._subject, files)
             self._renewed()

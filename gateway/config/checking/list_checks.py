@@ -1,0 +1,52 @@
+"""Checks of lists, and of where they are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gateway.config.checking.messages import did_you_mean
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.lists import Member, names_in
+from gateway.config.values.findings import KEY, Finding, Path
+
+
+def _places(config: GatewayConfig) -> Iterator[tuple[Path, Sequence[Member]]]:
+    """Yield the places that may name lists."""
+    yield ("deny",), config.deny
+    for index, route in enumerate(config.routes):
+        yield ("routes", index, "deny"), route.deny
+        yield ("routes", index, "allow"), route.allow or ()
+    for name, policy in config.policies.items():
+        for index, exception in enumerate(policy.exceptions):
+            yield ("policies", name, "except", index, "client"), exception.client
+
+
+def unknown_lists(config: GatewayConfig) -> Iterator[Finding]:
+    """Return names of lists that do not exist."""
+    known = list(config.lists)
+    for place, members in _places(config):
+        for index, name in names_in(members):
+            if name not in config.lists:
+                others = f"known: {', '.join(known)}" if known else "add it under lists"
+                hint = did_you_mean(name, known, others)
+                yield Finding((*place, index), f"there is no list {name!r}", hint)
+
+
+def excepted_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
+    """Return policies of listeners with exceptions, which are about requests of HTTP."""
+    for listener in config.listeners:
+        for name in listener.policies:
+            policy = config.policies.get(name)
+            if policy is not None and policy.exceptions:
+                message = f"except is for policies of routes, and {listener.kind} uses this one"
+                hint = "use another policy for the listener"
+                yield Finding(("policies", name, "except"), message, hint)
+
+
+def warnings(config: GatewayConfig) -> Iterator[Finding]:
+    """Return lists that nothing refers to."""
+    used = {name for _, members in _places(config) for _, name in names_in(members)}
+    for name in config.lists:
+        if name not in used:
+            message = f"the list {name!r} is not used"
+            yield Finding(("lists", name, KEY), message, "name it in allow, deny or except")

@@ -1,0 +1,77 @@
+"""Who is served, and who is not limited, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gateway.config.explaining.notation import field
+from gateway.config.models.conditions import ConditionConfig
+from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.lists import ListConfig, Member
+from gateway.config.models.policies import PolicyConfig
+from gateway.config.models.routes import RouteConfig
+from gateway.config.values.words import join, key_word, number
+
+
+def explain_access(config: GatewayConfig) -> Iterator[str]:
+    """Say who is not served at all, and what becomes of preflight requests."""
+    if config.deny:
+        yield f"Clients in {_members(config.deny)} get 403 on all routes."
+    if config.preflight is not None:
+        yield (
+            f"Preflight requests of browsers (CORS) are limited by policy {config.preflight}, "
+            "whatever their route."
+        )
+
+
+def explain_lists(config: GatewayConfig) -> Iterator[str]:
+    """Say what each list holds."""
+    for name, one in config.lists.items():
+        yield f"List {name}: {_list(one)}."
+
+
+def explain_route_access(route: RouteConfig) -> Iterator[str]:
+    """Say who may use a route."""
+    if route.allow is not None:
+        yield f"Only clients in {_members(route.allow)} are served; others get 403."
+    if route.deny:
+        yield f"Clients in {_members(route.deny)} get 403."
+
+
+def explain_exceptions(policy: PolicyConfig) -> Iterator[str]:
+    """Say which requests a policy does not count."""
+    for exception in policy.exceptions:
+        yield f"It does not count {_condition(exception)}."
+
+
+def _list(one: ListConfig) -> str:
+    what = "network" if one.per == "ip" else "value"
+    of_what = "" if one.per == "ip" else f" of {key_word(one.per)}"
+    count = len(one.values)
+    parts = [f"{number(count)} {what}{'s' if count > 1 else ''}{of_what}"] if count else []
+    if one.file is not None:
+        also = "those" if parts else f"{what}s{of_what}"
+        parts.append(f"{also} in {one.file}, which is read again when it changes")
+    return " and ".join(parts)
+
+
+def _members(members: Sequence[Member]) -> str:
+    return join([f"list {one}" if isinstance(one, str) else str(one) for one in members], "or")
+
+
+def _condition(one: ConditionConfig) -> str:
+    what = "preflight requests (CORS)" if one.preflight else "requests"
+    if one.methods:
+        what = f"{' and '.join(one.methods)} {what}"
+    where = f"{one.host or ''}{one.path or ''}"
+    parts = [what]
+    if where:
+        parts.append(f"for {where}")
+    if one.client:
+        parts.append(f"from clients in {_members(one.client)}")
+    said = [f"{name}: {field(name, value)}" for name, value in one.headers.items()]
+    said += [f"cookie {name}={field('Cookie', value)}" for name, value in one.cookies.items()]
+    said += [f"certificate {name} {value}" for name, value in one.client_cert.items()]
+    if said:
+        parts.append(f"with {join(said)}")
+    return " ".join(parts)

@@ -1,0 +1,103 @@
+"""Conditions on requests, for exceptions from a policy.
+
+Whoever makes a request writes most of it, so a condition holds only if it holds in every reading of
+the request: for all values of a cookie, for each path that an upstream may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+from gateway.base.errors import BadRequestError
+from gateway.routing.keys import SKIP, Key
+from gateway.routing.lists import RequestList
+from gateway.routing.pattern import Pattern
+from gateway.routing.request_view import RequestView
+from gateway.routing.table import RouteTable
+from gateway.routing.values import Ambiguity, compile_read
+from gateway.routing.wildcard import compile_value
+
+Condition = Callable[[RequestView], bool]
+"""Returns whether a request meets a condition."""
+
+ORIGIN: Final = "Origin"
+REQUESTED_METHOD: Final = "Access-Control-Request-Method"
+
+
+def is_preflight(request: RequestView) -> bool:
+    """Return whether a browser asks if a page of another origin may make a request (CORS).
+
+    Source: Fetch Standard, "CORS-preflight request".
+    """
+    return (
+        request.method == "OPTIONS"
+        and bool(request.headers.getall(ORIGIN, ()))
+        and bool(request.headers.getall(REQUESTED_METHOD, ()))
+    )
+
+
+def any_of(conditions: Sequence[Condition]) -> Condition:
+    """Return the condition that one of several holds."""
+    if len(conditions) == 1:
+        return conditions[0]
+    return lambda request: any(condition(request) for condition in conditions)
+
+
+def all_of(conditions: Sequence[Condition]) -> Condition:
+    """Return the condition that all of several hold."""
+    if len(conditions) == 1:
+        return conditions[0]
+    return lambda request: all(condition(request) for condition in conditions)
+
+
+def in_any(lists: Sequence[RequestList]) -> Condition:
+    """Return the condition that a request is in one of the lists."""
+    return any_of([each.has for each in lists])
+
+
+def by_patterns(patterns: Sequence[Pattern]) -> Condition:
+    """Return the condition that host, path, method and header fields match one of the patterns."""
+    table = RouteTable([(pattern, True) for pattern in patterns])
+
+    def matches(request: RequestView) -> bool:
+        path = request.path if request.path != "*" else "/"
+        try:
+            return bool(table.find(request.host, path, request.method, request.headers))
+        except BadRequestError:
+            # It depends on who reads it.
+            return False
+
+    return matches
+
+
+def by_cookie(name: str, value: str) -> Condition:
+    """Return the condition that a cookie has a value, which may have `*` in it."""
+    read, is_meant = compile_read(f"cookie:{name}"), compile_value(value)
+
+    def matches(request: RequestView) -> bool:
+        found = read(request)
+        if not found or isinstance(found, Ambiguity):
+            return False
+        return all(map(is_meant, found if isinstance(found, list) else [found]))
+
+    return matches
+
+
+def by_certificate(details: Mapping[str, str]) -> Condition:
+    """Return the condition that a client's certificate has these details: `subject` and so on."""
+    wanted = [(attrgetter(name), compile_value(value)) for name, value in details.items()]
+
+    def matches(request: RequestView) -> bool:
+        certificate = request.client_certificate
+        return certificate is not None and all(
+            is_meant(read(certificate)) for read, is_meant in wanted
+        )
+
+    return matches
+
+
+def unless(is_exempt: Condition, key: Callable[[RequestView], Key]) -> Callable[[RequestView], Key]:
+    """Return a key function that does not count the requests of a condition."""
+    return lambda request: SKIP if is_exempt(request) else key(request)

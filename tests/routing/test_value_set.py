@@ -1,0 +1,27 @@
+"""Sets of texts are sets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.routing.value_set import ValueSet
+
+TEXTS = st.text(max_size=6) | st.text("ab", max_size=3) | st.sampled_from(["\udc80", "é", "\0"])
+
+
+@given(st.lists(TEXTS, max_size=40), st.lists(TEXTS, max_size=20))
+def test_they_have_what_was_put_in_and_nothing_else(values: list[str], others: list[str]) -> None:
+    """Whatever the texts, and however often each was put in."""
+    found = ValueSet(values)
+    for text in (*values, *others):
+        assert (text in found) == (text in set(values))
+
+
+def test_many() -> None:
+    """More than fit in one piece, with pauses between."""
+    pauses: list[int] = []
+    found = ValueSet((str(number) for number in range(5_000)), lambda: pauses.append(1))
+    assert len(pauses) > 10
+    assert all(str(number) in found for number in range(5_000))
+    assert not any(str(number) in found for number in range(5_000, 10_000))
