@@ -129,6 +129,8 @@ def _sentences(config: GatewayConfig, found: Findings) -> Iterator[str]:
     yield f"Client: {found.client} ({how})."
     yield f"Route: {found.route.name}."
     yield from _others(found)
+    if found.token:
+        yield f"Token: {found.token}."
     if found.refused is not None:
         yield from _refused(found)
         return

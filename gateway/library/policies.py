@@ -30,6 +30,7 @@ class PolicyOptions(TypedDict, total=False):
     except_: str | Sequence[str | Mapping[str, Any]]
     candidate: str | Sequence[str] | Mapping[str, str | Sequence[str]]
     if_missing: IfMissing
+    secret: bool
     headers: HeaderStyle
     throttlex: Mapping[str, int | float | str | Sequence[str]]
 

@@ -8,7 +8,7 @@ from typing import Final
 from gateway.base.errors import BadRequestError
 from gateway.routing.request_view import RequestView
 from gateway.routing.value_set import MISSING, ValueTable
-from gateway.routing.values import Ambiguity, compile_read
+from gateway.routing.values import Ambiguity, Read
 
 FindTier = Callable[[RequestView], str]
 """Returns the tier of a request; empty if it has none.
@@ -40,34 +40,34 @@ class TierTable:
         return "" if number == MISSING else self._names[number]
 
 
-def tier_by_name(word: str, names: Collection[str]) -> FindTier:
+def tier_by_name(word: str, names: Collection[str], read: Read) -> FindTier:
     """Return a function for requests that name their tier.
 
     Args:
         word: the key word of the value that names it. Header fields are only believed of trusted
             proxies.
         names: the tiers.
+        read: reads that value.
     """
     known = {name: name for name in names}
-    find = _finder(word, lambda value: known.get(value, ""))
+    find = _finder(word, lambda value: known.get(value, ""), read)
     if not word.startswith(_HEADER):
         return find
     return lambda request: find(request) if request.is_from_proxy else ""
 
 
-def tier_by_table(word: str, table: TierTable) -> FindTier:
+def tier_by_table(word: str, table: TierTable, read: Read) -> FindTier:
     """Return a function for requests of clients that a table has.
 
     Args:
         word: the key word of the value that names the client.
         table: the table.
+        read: reads that value.
     """
-    return _finder(word, table.find)
+    return _finder(word, table.find, read)
 
 
-def _finder(word: str, tier_of: Callable[[str], str]) -> FindTier:
-    read = compile_read(word)
-
+def _finder(word: str, tier_of: Callable[[str], str], read: Read) -> FindTier:
     def find(request: RequestView) -> str:
         found = read(request)
         if isinstance(found, str):

@@ -101,6 +101,8 @@ class Findings(NamedTuple):
         limits: the limits that count it, in order.
         exempt: the policies that do not count it because of an exception.
         store_error: why the store could not be asked; empty if it was, or was not needed.
+        token: what becomes of the token of the request, as the end of a sentence; empty if it has
+            none, or if no limit of the route counts by claims.
     """
 
     client: str
@@ -113,6 +115,7 @@ class Findings(NamedTuple):
     limits: Sequence[CountedLimit] = ()
     exempt: Sequence[str] = ()
     store_error: str = ""
+    token: str = ""
 
 
 async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
@@ -181,9 +184,13 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     found = found._replace(exempt=_exempt(running, plan, request))
     if running.reader is not None:
         await running.reader.start()
+    tokens = running.tokens
+    if tokens is not None and any("jwt:" in rule.word for rule in plan.rules):
+        await tokens.source.start()
+        found = found._replace(token=tokens.explain(request))
     question = plan.ask(request)
     if isinstance(question, MissingKey):
-        return found._replace(refused=(400, question.title))
+        return found._replace(refused=(question.status, question.title))
     if question is None:
         return found
     ask, rules = question

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
@@ -30,15 +31,24 @@ from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
 from gateway.routing.conditions import Condition, unless
-from gateway.routing.keys import compile_key
+from gateway.routing.keys import NO_READERS, Readers, compile_key, reader_of
+from gateway.routing.path_parameter import compile_path_parameter
+from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
 from gateway.routing.tiers import FindTier, tier_by_name, tier_by_table
 from gateway.wiring.conditions import compile_exceptions
 from gateway.wiring.sources import Sources
 
+if TYPE_CHECKING:
+    from gateway.wiring.tokens import Tokens
+
 
 def compile_policy(
-    name: str, config: PolicyConfig, metrics: PolicyMetrics, overrides: KeyOverrides | None = None
+    name: str,
+    config: PolicyConfig,
+    metrics: PolicyMetrics,
+    overrides: KeyOverrides | None = None,
+    key_hash: KeyHash | None = None,
 ) -> CompiledPolicy:
     """Return the run-time form of a policy; `compile_plan` compiles its limits with the route.
 
@@ -47,6 +57,7 @@ def compile_policy(
         config: the policy.
         metrics: its counters.
         overrides: the table of policies, for policies that use it.
+        key_hash: replaces the keys of policies whose keys are secret.
     """
     is_keyed = config.throttlex is not None and config.throttlex.policies == "table"
     return CompiledPolicy(
@@ -65,15 +76,22 @@ def compile_policy(
         enforced_parts=config.enforced_parts,
         has_tiers=bool(config.tiers),
         jitter=parts(config.on_limit.jitter) if config.on_limit.jitter else 0,
+        key_hash=key_hash if config.secret else None,
     )
+
+
+def key_hash_of(config: GatewayConfig) -> KeyHash | None:
+    """Return what replaces secret keys; None if there is no secret."""
+    return None if config.key_secret is None else KeyHash(config.key_secret)
 
 
 def compile_policies(
     config: GatewayConfig, metrics: GatewayMetrics, overrides: KeyOverrides | None = None
 ) -> dict[str, CompiledPolicy]:
     """Return the run-time form of every policy by name; `overrides` as above."""
+    key_hash = key_hash_of(config)
     return {
-        name: compile_policy(name, policy, metrics.policy(name), overrides)
+        name: compile_policy(name, policy, metrics.policy(name), overrides, key_hash)
         for name, policy in with_candidates(config.policies).items()
     }
 
@@ -84,17 +102,19 @@ class RouteKeys:
     Args:
         route: the name of their route, the value of the key `route`.
         sources: the lists that exceptions may name, and the tables of tiers.
+        readers: of keys such as `path:id`; see `readers_of`.
     """
 
-    __slots__ = ("_route", "_sources")
+    __slots__ = ("_readers", "_route", "_sources")
 
-    def __init__(self, route: str, sources: Sources) -> None:
+    def __init__(self, route: str, sources: Sources, readers: Readers = NO_READERS) -> None:
         self._route = route
         self._sources = sources
+        self._readers = readers
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in Sluice's notation."""
-        return compile_key(per, if_missing=if_missing, route=self._route)
+        return compile_key(per, if_missing=if_missing, route=self._route, readers=self._readers)
 
     def exempt(self, config: PolicyConfig) -> Condition | None:
         """Return which requests a policy does not count; None if it counts all."""
@@ -106,15 +126,33 @@ class RouteKeys:
         assert config.tier is not None
         per, unknown = config.tier.per, config.tier.unknown
         table = self._sources.tables.get(name)
+        read = reader_of(per, self._readers)
         if table is None:
-            find = tier_by_name(per, config.tiers)
+            find = tier_by_name(per, config.tiers, read)
         else:
-            find = tier_by_table(per, table.content)
+            find = tier_by_table(per, table.content, read)
         return find if unknown == OWN else lambda request: find(request) or unknown
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in ThrottleX's notation."""
-        return compile_throttlex_key(labels, per, if_missing=if_missing, route=self._route)
+        return compile_throttlex_key(
+            labels, per, if_missing=if_missing, route=self._route, readers=self._readers
+        )
+
+
+def readers_of(pattern: str, tokens: Tokens | None = None) -> Readers:
+    """Return the readers of keys that depend on a route, or on how tokens are verified.
+
+    Args:
+        pattern: the path of the route.
+        tokens: reads claims of tokens; None if none are verified.
+    """
+    readers = {"path": partial(compile_path_parameter, pattern)}
+    return readers if tokens is None else {**readers, "jwt": tokens.reader}
+
+
+UNREAD: Final[Readers] = dict.fromkeys(("path", "jwt"), lambda _name: lambda _request: None)
+"""The readers of keys that callers name themselves."""
 
 
 def compile_plan(
@@ -184,6 +222,8 @@ def _rules(
             key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
         else:
             key = key_of(line.per, config.if_missing)
+        if policy.key_hash is not None and line.per != ("all",):
+            key = hashed(key, policy.key_hash)
         if is_exempt is not None:
             key = unless(is_exempt, key)
         rules.append(Rule(policy, limit, key, title, as_written(line.per)))

@@ -58,6 +58,7 @@ from gateway.wiring.policies import compile_policies, plans_of
 from gateway.wiring.routes import compile_cors, compile_pages, compile_routes
 from gateway.wiring.sources import Sources
 from gateway.wiring.store_need import reason_to_need_store
+from gateway.wiring.tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
     from gateway.limiter.decider import Decider
@@ -109,9 +110,10 @@ class RunningConfig:
         policies: the run-time form of each policy, by name.
         overrides: the numbers of keys that have their own; None if none have.
         reader: keeps them up to date; None if there are none.
+        tokens: verifies the tokens of clients; None if no limit counts by them.
 
     Raises:
-        StartError: the URL of the store cannot be used.
+        StartError: the URL of the store cannot be used, or a library is missing.
     """
 
     def __init__(
@@ -139,6 +141,8 @@ class RunningConfig:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)
         self.policies = compile_policies(config, metrics, self.overrides)
+        old_tokens = predecessor.tokens if predecessor is not None else None
+        self.tokens: Tokens | None = tokens_of(config, old_tokens)
 
     def compile(self) -> None:
         """Compile what requests need; thousands of routes take a while, so call it in a thread."""
@@ -151,6 +155,7 @@ class RunningConfig:
                 self.decider,
                 self._around.metrics,
                 self.sources,
+                self.tokens,
             ),
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             hidden_fields(config),
@@ -261,6 +266,11 @@ class RunningConfig:
             sharing=around.sharing,
         )
 
+    def look_at_keys(self) -> None:
+        """Look immediately whether the keys of tokens have changed."""
+        if self.tokens is not None:
+            self.tokens.source.look_now()
+
     # Its life.
 
     async def start(self) -> None:
@@ -272,6 +282,11 @@ class RunningConfig:
             predecessor is None or predecessor.reader is not self.reader
         ):
             await self.reader.start()
+        if self.tokens is not None:
+            if predecessor is not None and self.tokens.shares_with(predecessor.tokens):
+                self.look_at_keys()
+            else:
+                await self.tokens.source.start()
 
     def take_effect(self) -> None:
         """Apply the numbers that the store and upstreams go by; after this it is in use."""
@@ -314,6 +329,8 @@ class RunningConfig:
                 upstream.retire(successor.pools)
         if self.reader is not None and self.reader is not successor.reader:
             await self.reader.aclose()
+        if self.tokens is not None and not self.tokens.shares_with(successor.tokens):
+            await self.tokens.source.aclose()
         if self.decider is not successor.decider:
             try:
                 # Requests end in many places, and none of them knows who waits for the last one.
@@ -330,6 +347,8 @@ class RunningConfig:
                 upstream.close(predecessor.pools)
         if self.reader is not None and self.reader is not predecessor.reader:
             await self.reader.aclose()
+        if self.tokens is not None and not self.tokens.shares_with(predecessor.tokens):
+            await self.tokens.source.aclose()
         if self.decider is not predecessor.decider:
             await self._close_store(self._memory)
 
@@ -344,6 +363,8 @@ class RunningConfig:
             upstream.close()
         if self.reader is not None:
             await self.reader.aclose()
+        if self.tokens is not None:
+            await self.tokens.source.aclose()
         await self.decider.aclose()
 
 

@@ -47,6 +47,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Leased": models.LeasedConfig,
     "Eventual": models.EventualConfig,
     "on_limit": models.OnLimit,
+    "Tokens": models.JwtConfig,
     "Routes": models.RouteConfig,
     "Redirect": models.RedirectConfig,
     "Respond": models.RespondConfig,

@@ -147,6 +147,11 @@ def test_a_request_that_lacks_what_is_counted(others: tuple[dict[str, Any], ...]
     missing = found("reject")
     assert isinstance(missing, MissingKey)
     assert (missing.policy.name, missing.word) == ("p0", "header:x-key")
+    assert (missing.status, missing.fields) == (400, b"")
+    missing = found("unauthorized")
+    assert isinstance(missing, MissingKey)
+    assert missing.status == 401
+    assert missing.fields == (b'WWW-Authenticate: ApiKey realm="p0", in="header", name="x-key"\r\n')
     skipped = found("skip")
     if others:
         assert isinstance(skipped, tuple)

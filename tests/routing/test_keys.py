@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from gateway.net.tls.peer import ClientCertificate
-from gateway.routing.keys import MAX_BYTES, REJECT, SKIP, Absence, Key, compile_key
+from gateway.routing.keys import MAX_BYTES, REJECT, SKIP, UNAUTHORIZED, Absence, Key, compile_key
 from gateway.routing.values import AMBIGUOUS
 
 
@@ -68,6 +68,7 @@ def test_normal_forms(per: str, identity: str) -> None:
         ("shared", "header:x-id=", "header:x-id=|route=/v1/pay"),
         ("skip", SKIP, SKIP),
         ("reject", REJECT, REJECT),
+        ("unauthorized", UNAUTHORIZED, UNAUTHORIZED),
     ],
 )
 @pytest.mark.parametrize("headers", [{}, {"x-id": ""}])

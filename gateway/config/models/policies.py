@@ -53,7 +53,7 @@ AlgorithmName = Literal[
     "concurrency",
 ]
 OnStoreError = Literal["local", "open", "closed"]
-IfMissing = Literal["ip", "reject", "skip", "shared"]
+IfMissing = Literal["ip", "reject", "unauthorized", "skip", "shared"]
 HeaderStyle = Literal["draft", "legacy", "both", "throttlex", "none"]
 
 MAX_LIMITS: Final = 16
@@ -235,8 +235,13 @@ class PolicyConfig(Tiered):
     if_missing: IfMissing = Field(
         "ip",
         description="For requests without the header, cookie or query parameter of the key: ip "
-        "counts them by address, reject answers 400, skip does not count them, shared "
-        "counts all of them together.",
+        "counts them by address, reject answers 400, unauthorized answers 401, skip does not "
+        "count them, shared counts all of them together.",
+    )
+    secret: Switch = Field(
+        False,
+        description="Whether keys are replaced by an HMAC with key_secret, in the store and "
+        "wherever they would be shown.",
     )
     headers: HeaderStyle = Field(
         "both",

@@ -35,6 +35,7 @@ POLICY_FIELDS: Final = (
     "leased",
     "eventual",
     "if_missing",
+    "secret",
     "except",
     "tier",
     "tiers",

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from gateway.config.models.conditions import Excepting
-from gateway.config.models.lists import Word
+from gateway.config.models.lists import read_word
 from gateway.config.values.base import Model
 from gateway.config.values.findings import KEY
 from gateway.config.values.lines import check_line
@@ -47,7 +47,7 @@ def _read_unknown(value: object) -> str:
 class TierConfig(Model):
     """How the tier of a client is found."""
 
-    per: Word = Field(
+    per: Annotated[str, PlainValidator(read_word), WithJsonSchema({"type": "string"})] = Field(
         description="What names the tier, or the client that the file has a tier for: header:NAME "
         "and the like."
     )
