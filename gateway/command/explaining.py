@@ -146,7 +146,7 @@ def _sentences(config: GatewayConfig, found: Findings) -> Iterator[str]:
         yield "Limits:"
         policies = with_candidates(config.policies)
         for limit in found.limits:
-            yield from _of_limit(policies[limit.rule.policy.name], limit)
+            yield from _of_limit(policies[limit.rule.policy.name], limit, found.cost)
         yield from _of_store(config, found)
     yield _verdict(found)
 
@@ -172,7 +172,7 @@ def _others(found: Findings) -> Iterator[str]:
         yield f"  Not {elsewhere:,} others: they are for other paths."
 
 
-def _of_limit(policy: PolicyConfig, limit: CountedLimit) -> Iterator[str]:
+def _of_limit(policy: PolicyConfig, limit: CountedLimit, cost: int) -> Iterator[str]:
     from gateway.config.explaining.limits import explain_limit
     from gateway.wiring.policies import titles_of
 
@@ -183,7 +183,7 @@ def _of_limit(policy: PolicyConfig, limit: CountedLimit) -> Iterator[str]:
     if lines is not policy.limits:
         yield f"  Tier of policy {name}: {tier}."
     yield f"  Policy {name}: {line.text}: {explain_limit(line)}."
-    yield f"    Key: {limit.key}. Cost: 1."
+    yield f"    Key: {limit.key}. Cost: {cost}."
     if not limit.is_enforced:
         yield "    Not enforced: it is only tried out."
     if limit.decision is not None:

@@ -131,12 +131,18 @@ class MissingKey(NamedTuple):
 
 
 class Plan:
-    """All the rules that apply to the requests of one route."""
+    """All the rules that apply to the requests of one route.
 
-    __slots__ = ("_asked", "_keys", "_limits", "holds", "policies", "rules")
+    Args:
+        rules: the rules.
+        cost: what each request costs.
+    """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    __slots__ = ("_asked", "_keys", "_limits", "cost", "holds", "policies", "rules")
+
+    def __init__(self, rules: Sequence[Rule], cost: int = 1) -> None:
         self.rules = tuple(rules)
+        self.cost = cost
         self._asked: dict[tuple[int, ...], tuple[tuple[Limit, ...], tuple[Rule, ...]]] = {}
         self.policies = tuple(dict.fromkeys(rule.policy for rule in self.rules))
         self._limits = tuple(rule.limit for rule in self.rules)
@@ -162,7 +168,7 @@ class Plan:
         if len(keys) == 1:
             key = keys[0](request)
             if type(key) is str:
-                return Ask(self._limits, (key,), 1, UNBOUNDED_WAIT_US), self.rules
+                return Ask(self._limits, (key,), self.cost, UNBOUNDED_WAIT_US), self.rules
             return self._ask_unusual([key])
         if not keys:
             return None
@@ -172,7 +178,7 @@ class Plan:
             if type(key) is not str:
                 return self._ask_unusual(found)
             identities.append(key)
-        return Ask(self._limits, tuple(identities), 1, UNBOUNDED_WAIT_US), self.rules
+        return Ask(self._limits, tuple(identities), self.cost, UNBOUNDED_WAIT_US), self.rules
 
     def _ask_unusual(
         self, found: Sequence[Key]
@@ -196,7 +202,7 @@ class Plan:
         if not keys:
             return None
         limits, rules = self._of(tuple(counts))
-        return Ask(limits, tuple(keys), 1, UNBOUNDED_WAIT_US), rules
+        return Ask(limits, tuple(keys), self.cost, UNBOUNDED_WAIT_US), rules
 
     def _of(self, counts: tuple[int, ...]) -> tuple[tuple[Limit, ...], tuple[Rule, ...]]:
         """Return limits and rules, each repeated for each of its keys.
@@ -244,8 +250,8 @@ class KeyedPlan(Plan):
 
     __slots__ = ("_keyed",)
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        super().__init__(rules)
+    def __init__(self, rules: Sequence[Rule], cost: int = 1) -> None:
+        super().__init__(rules, cost)
         self._keyed = KeyedRules()
 
     def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | MissingKey | None:

@@ -33,14 +33,15 @@ class TieredPlan(Plan):
 
     Args:
         parts: the rules of each policy, in order.
+        cost: what each request costs.
     """
 
     __slots__ = ("_all_rules", "_parts", "_plans", "_tiered")
 
-    def __init__(self, parts: Sequence[TierRules | tuple[Rule, ...]]) -> None:
+    def __init__(self, parts: Sequence[TierRules | tuple[Rule, ...]], cost: int = 1) -> None:
         self._parts = tuple(parts)
         own = [part.own if isinstance(part, TierRules) else part for part in parts]
-        super().__init__([rule for rules in own for rule in rules])
+        super().__init__([rule for rules in own for rule in rules], cost)
         self._tiered = [part for part in parts if isinstance(part, TierRules)]
         others = [
             rule for part in self._tiered for rules in part.by_tier.values() for rule in rules
@@ -78,4 +79,4 @@ class TieredPlan(Plan):
                 rules += part
         if len(self._plans) >= MAX_KNOWN:
             self._plans.clear()
-        return (KeyedPlan if is_keyed(rules) else Plan)(rules)
+        return (KeyedPlan if is_keyed(rules) else Plan)(rules, self.cost)

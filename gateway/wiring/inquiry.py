@@ -99,6 +99,7 @@ class Findings(NamedTuple):
         sent_target: the request target for the upstream; empty if the route has none.
         others: the other routes, in the order of the file.
         limits: the limits that count it, in order.
+        cost: what it costs.
         exempt: the policies that do not count it because of an exception.
         store_error: why the store could not be asked; empty if it was, or was not needed.
         token: what becomes of the token of the request, as the end of a sentence; empty if it has
@@ -114,6 +115,7 @@ class Findings(NamedTuple):
     others: Sequence[OtherRoute] = ()
     limits: Sequence[CountedLimit] = ()
     exempt: Sequence[str] = ()
+    cost: int = 1
     store_error: str = ""
     token: str = ""
 
@@ -194,6 +196,7 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     if question is None:
         return found
     ask, rules = question
+    found = found._replace(cost=plan.cost)
     decisions, store_error = await _peek(running, ask)
     is_enforced = enforced_policies(rules, ask.keys)
     counted = [

@@ -160,6 +160,7 @@ def compile_plan(
     names: Sequence[str],
     policies: Mapping[str, PolicyConfig],
     compiled: Mapping[str, CompiledPolicy],
+    cost: int = 1,
 ) -> Plan:
     """Compile the policies of one route.
 
@@ -168,6 +169,7 @@ def compile_plan(
         names: the policies that apply, in order. Their candidates are tried out beside them.
         policies: every policy's configuration, and that of every candidate.
         compiled: every policy's run-time form, shared between routes.
+        cost: what each of its requests costs.
     """
     parts: list[TierRules | tuple[Rule, ...]] = []
     candidates = [candidate_name(name) for name in names]
@@ -189,9 +191,9 @@ def compile_plan(
     rules: list[Rule] = []
     for part in parts:
         if isinstance(part, TierRules):
-            return TieredPlan(parts)
+            return TieredPlan(parts, cost)
         rules += part
-    return (KeyedPlan if is_keyed(rules) else Plan)(rules)
+    return (KeyedPlan if is_keyed(rules) else Plan)(rules, cost)
 
 
 def _rules(

@@ -58,18 +58,18 @@ def compile_routes(
     configured = with_candidates(config.policies)
     is_reported = capabilities_of(config.store.url).is_gatekeeper
 
-    def plan_of(route: RouteConfig, names: Sequence[str]) -> Plan | None:
+    def plan_of(route: RouteConfig, names: Sequence[str], cost: int) -> Plan | None:
         if not names:
             return None
         keys = RouteKeys(route.name, sources, readers_of(route.path, tokens))
-        plan = compile_plan(keys, names, configured, policies)
+        plan = compile_plan(keys, names, configured, policies, cost)
         return ReportedPlan(plan.rules) if is_reported else plan
 
     of_preflight = () if config.preflight is None else (config.preflight,)
     for route in config.routes:
-        plan = plan_of(route, route.policies)
+        plan = plan_of(route, route.policies, route.cost)
         upstream = None if route.upstream is None else upstreams[route.upstream]
-        preflight = plan_of(route, of_preflight)
+        preflight = plan_of(route, of_preflight, 1)
         fields = limit_fields(plan.rules) if plan else None
         pages = compile_pages(config, route)
         compiled = Route(

@@ -67,6 +67,27 @@ def tiers_that_are_not_kept(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(place, message, hint)
 
 
+def costs_above_limits(config: GatewayConfig) -> Iterator[Finding]:
+    """Return routes whose requests cost more than a limit can ever hold, or what nothing counts."""
+    for index, route in enumerate(config.routes):
+        place: Path = ("routes", index, "cost")
+        if "cost" in route.model_fields_set and not route.policies:
+            yield Finding(place, "no limit counts the requests of this route", "remove it")
+        if route.cost > 1 and capabilities_of(config.store.url).is_gatekeeper:
+            message = "masters of Smockron count each request as one"
+            yield Finding(place, message, "remove it, or use another store")
+        for name in route.policies:
+            policy = config.policies.get(name)
+            if policy is None:
+                continue
+            lines = [line for lines in (policy.limits, *policy.tiers.values()) for line in lines]
+            least = min(lines, key=lambda line: line.limit.burst)
+            if route.cost > least.limit.burst:
+                message = f"{least.text} never lets {route.cost} pass at once"
+                hint = f"use at most {least.limit.burst}, or a larger burst"
+                yield Finding(place, message, hint)
+
+
 def warnings(config: GatewayConfig) -> Iterator[Finding]:
     """Return lists that nothing refers to."""
     used = {name for _, members in _places(config) for _, name in names_in(members)}

@@ -131,6 +131,8 @@ def explain_route(
         lines.append(f"  They are limited by {word} {names}.")
     else:
         lines.append("  They are not limited.")
+    if route.cost > 1:
+        lines.append(f"  Each of them counts as {number(route.cost)}.")
     lines += [f"  {line}" for line in explain_route_access(route)]
     first = described.setdefault(route.upstream or "", route.name)
     is_first = first == route.name

@@ -41,6 +41,7 @@ from gateway.config.values.types import (
     Method,
     Off,
     PathPattern,
+    Positive,
     Switch,
     problem,
     problems,
@@ -86,6 +87,9 @@ class RouteConfig(Model):
     )
     policies: Annotated[tuple[str, ...], ListOf] = Field(
         (), description="Names of policies; a request must be admitted by all of them."
+    )
+    cost: Positive = Field(
+        1, description="What each of its requests costs: how many requests it counts as."
     )
     allow: Members | None = Field(
         None,
