@@ -36,7 +36,7 @@ runtime:
 	@scripts/venv.sh runtime
 
 .PHONY: extras
-extras: ## install the optional libraries into .venv: MySQL, gRPC, ZeroMQ
+extras: ## install the optional libraries into .venv: MySQL, gRPC, ZeroMQ, JWT
 	@scripts/venv.sh extras
 
 .PHONY: dev

@@ -36,11 +36,14 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_exceptions.py": (
         "routing.access routing.conditions routing.lists wiring.conditions wiring.inspection"
     ),
+    "e2e/test_tiers.py": "limiter.tiers routing.tiers wiring.sources wiring.tables",
+    "wiring/test_lists.py": "wiring.file_source",
     "e2e/test_explain.py": "command.explaining wiring.inquiry",
     "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
     "e2e/test_operations.py": "routing.methods",
     "e2e/test_socket_activation.py": "net.handover net.service_manager",
+    "e2e/test_tokens.py": "wiring.tokens",
     "e2e/test_own_answers.py": "proxy.direct_responses wiring.routes",
     "http/editing/test_template.py": "http.editing.fields proxy.changes",
     "http/editing/test_pages.py": "http.editing.plain_page",

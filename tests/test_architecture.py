@@ -67,6 +67,7 @@ LAYERS: Final[tuple[Mapping[str, str], ...]] = (
         "stores.shared": "counts that workers of one gateway share",
         "stores.scripted": "a store for tests",
         "stores.follower": "a second store that follows the first",
+        "tokens": "signed tokens of clients: keys, signatures, claims",
         "proxy.head": "header fields on their way to an upstream (pure)",
         "observe.logs": "the access log, and lines about the gateway itself",
     },
@@ -118,7 +119,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway.limiter": (
         "admissions plan reports returns local.eventual_state local.generations local.unreported",
         "outcome waiting_room local.eventual local.leases",
-        "parts fallback trial local.leasing",
+        "parts fallback tiers trial local.leasing",
         "backfill local.reporting",
         "local.local_decider",
         "decider",
@@ -132,7 +133,8 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.models": (
         "changes consistency cors direct_responses listeners lists throttlex shorthand_listeners",
-        "answers balancing conditions frontends retry shorthand",
+        "answers balancing conditions frontends retry tokens",
+        "shorthand tiers",
         "policies",
         "methods upstreams",
         "routes service",
@@ -142,7 +144,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.reading": ("nodes substitute syntax", "merge node_findings source"),
     "gateway.config.checking": (
-        "capabilities foreign_names lints throttlex_checks",
+        "capabilities foreign_names key_checks lints throttlex_checks",
         "messages",
         "cross list_checks",
         "check",
@@ -150,7 +152,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.explaining": (
         "changes consistency limits notation render retry schema_listeners store tls upstreams",
-        "access trials",
+        "access tokens trials",
         "frontends meaning same_routes schema",
         "explain options",
         "differences",

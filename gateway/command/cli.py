@@ -316,10 +316,12 @@ def _check(options: argparse.Namespace) -> int:
 def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
     """Return the problems that a start on this machine would have; they may not apply elsewhere."""
     from dataclasses import replace
+    from functools import partial
 
     from gateway.stores.opening import find_store
     from gateway.systems.listeners import find_maker
     from gateway.wiring.limiter import store_urls
+    from gateway.wiring.tokens import require_library
 
     problems: list[Problem] = []
     for place, url in store_urls(config).items():
@@ -327,9 +329,11 @@ def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
             find_store(url)
         except ConfigError as error:
             problems += [replace(problem, file=file, path=place) for problem in error.problems]
-    for index, listener in enumerate(config.listeners):
+    needs: list[Callable[[], object]] = [partial(require_library, config)]
+    needs += [partial(find_maker, index, one) for index, one in enumerate(config.listeners)]
+    for need in needs:
         try:
-            find_maker(index, listener)
+            need()
         except StartError as error:
             problems += problems_of(error, file)
     return problems

@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.base.clock import US
 from gateway.http.answer import FAR_US, retry_after_s, seconds_up
-from gateway.limiter.plan import KeyOf, Rule, is_keyed, is_tried
+from gateway.limiter.plan import KeyOf, Rule, is_keyed, is_tiered, is_tried
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Decision, Verdict
 from gateway.limits.rate import NS_PER_US, Limit
@@ -65,7 +65,7 @@ class LimitFields:
         self._has_legacy = policy.legacy_headers
         self._is_distinct = len({(rule.key, rule.policy.name) for rule in rules}) == len(rules)
         # Which limits there are, or which numbers they have, may depend on the key.
-        self._is_keyed = is_keyed(rules) or is_tried(rules)
+        self._is_keyed = is_keyed(rules) or is_tried(rules) or is_tiered(rules)
         is_plain = len(rules) == 1 and not self._is_keyed and not policy.throttlex_headers
         self._template = self._prepare(rules[0], is_refused=False) if is_plain else b""
         self._refused = self._prepare(rules[0], is_refused=True) if is_plain else b""
@@ -130,7 +130,7 @@ class LimitFields:
             text += f"RateLimit: {', '.join(items)}\r\n"
         legacy = [pair for pair in pairs if _has_legacy(pair[0])]
         if legacy:
-            if self._rates:
+            if self._rates or self._is_keyed:
                 legacy = [pair for pair in legacy if not _is_in_flight(pair[0].limit)] or legacy
             text += _legacy(*_tightest(legacy), verdict, wait)
         return text.encode("ascii")
@@ -153,7 +153,7 @@ class LimitFields:
     def _fill_in_several(self, decisions: Sequence[Decision]) -> bytes:
         numbers = [decision.remaining for decision in decisions] if self._has_draft else []
         if self._has_legacy:
-            if self._rates:
+            if self._rates or self._is_keyed:
                 decisions = [decisions[index] for index in self._rates]
             tightest = decisions[0]
             for decision in decisions:

@@ -92,12 +92,13 @@ _FREE: Final = GuardVerdict([], None)
 class _View:
     """The view of a request that keys are made from."""
 
-    __slots__ = ("_head", "client", "client_key")
+    __slots__ = ("_head", "client", "client_key", "is_from_proxy")
     # Only the server in front of a middleware has it.
     client_certificate: ClassVar[None] = None
 
-    def __init__(self, head: Head, client: str, client_key: str) -> None:
+    def __init__(self, head: Head, client: str, client_key: str, *, is_from_proxy: bool) -> None:
         self._head = head
+        self.is_from_proxy = is_from_proxy
         self.client = client
         self.client_key = client_key
 
@@ -141,7 +142,7 @@ class Guard:
 
     Raises:
         ConfigError: a pattern is not valid.
-        ValueError: there is no such policy.
+        ValueError: there is no such policy; or it counts by a segment that its pattern lacks.
     """
 
     def __init__(self, limiter: Limiter, policies: Policies) -> None:
@@ -154,10 +155,14 @@ class Guard:
         self._table: RouteTable[_GuardedRoute] | None = None
         if isinstance(policies, Mapping):
             self._table = RouteTable(
-                [(_pattern(text), self._route(text, names)) for text, names in policies.items()]
+                [
+                    (pattern, self._route(text, names, pattern.path))
+                    for text, names in policies.items()
+                    for pattern in [_pattern(text)]
+                ]
             )
         else:
-            self._everywhere = self._route(EVERYTHING, policies)
+            self._everywhere = self._route(EVERYTHING, policies, EVERYTHING)
 
         self._reserved = spellings_of(limiting_fields(config))
         self._is_shadow = lru_cache(_NAMES_MAX)(self._look_at_name)
@@ -172,8 +177,8 @@ class Guard:
             plain != name.lower() and is_origin_field(plain.decode("latin-1"))
         )
 
-    def _route(self, name: str, names: Names) -> _GuardedRoute:
-        plan = self._limiter.plan(" ".join(name.split()), names)
+    def _route(self, name: str, names: Names, pattern: str) -> _GuardedRoute:
+        plan = self._limiter.plan(" ".join(name.split()), names, pattern)
         return _GuardedRoute(plan, limit_fields(plan.rules))
 
     async def admit(self, head: Head, hold: Hold = _await_turn) -> GuardVerdict:
@@ -186,7 +191,7 @@ class Guard:
         try:
             return await self._admit(head, hold)
         except BadRequestError as error:
-            return GuardVerdict([], problem(error.status, error.title))
+            return GuardVerdict([], problem(error.status, error.title, fields=error.fields))
 
     async def _admit(self, head: Head, hold: Hold) -> GuardVerdict:
         client = self._addresses.resolve(
@@ -194,7 +199,9 @@ class Guard:
             head.headers.getall("X-Forwarded-For", ()),
             head.headers.getall("Forwarded", ()),
         )
-        view = _View(head, client, self._addresses.bucket(client))
+        addresses = self._addresses
+        is_from_proxy = addresses.is_trusted(head.peer)
+        view = _View(head, client, addresses.bucket(client), is_from_proxy=is_from_proxy)
         route = self._everywhere
         if self._table is not None:
             path = head.path if head.path != "*" else "/"
@@ -208,7 +215,7 @@ class Guard:
             return _FREE
         if isinstance(question, MissingKey):
             question.policy.metrics.refused += 1
-            raise BadRequestError(question.title)
+            raise BadRequestError(question.title, question.status, fields=question.fields)
         asker = self._limiter.asker
         outcome = await asker.decide(*question)
         turn = asker.settle(outcome)

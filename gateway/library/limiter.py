@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,8 +31,10 @@ from gateway.limiter.plan import Plan
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
+from gateway.wiring.file_source import INTERVAL_S
 from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
-from gateway.wiring.lists import INTERVAL_S, contents, lists_of, load_lists
+from gateway.wiring.policies import key_hash_of
+from gateway.wiring.sources import Sources
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Limiter:
         trusted_proxies: networks of proxies that the middlewares in `gateway.integrations` trust to
             report a client's address.
         ipv6_prefix: bits of an IPv6 address that the middlewares count together.
+        key_secret: hashes the keys of policies with `secret=True`.
 
     Attributes:
         config: the checked, complete configuration.
@@ -74,6 +76,7 @@ class Limiter:
         domain: str = "sluice",
         trusted_proxies: Sequence[str] = (),
         ipv6_prefix: int = 64,
+        key_secret: str | None = None,
     ) -> None:
         own_store = store if isinstance(store, Store) else None
         data = {
@@ -83,6 +86,8 @@ class Limiter:
             "trusted_proxies": trusted_proxies,
             "ipv6_prefix": ipv6_prefix,
         }
+        if key_secret is not None:
+            data["key_secret"] = key_secret
         self._prepare(check_data(data, name="Limiter", model=LimiterConfig), own_store)
 
     @classmethod
@@ -123,10 +128,14 @@ class Limiter:
         self._own_store = store
         self._make_store = store_of(self.config, self.metrics)
         self._overrides = overrides_of(self.config)
-        self._lists = lists_of(self.config)
+        self._sources = Sources(self.config)
         self._renewal: Renewal | None = None
         self._questions = Questions(
-            self.config.policies, self.metrics, self._overrides, contents(self._lists)
+            self.config.policies,
+            self.metrics,
+            self._overrides,
+            self._sources,
+            key_hash_of(self.config),
         )
         self._open: Asker | None = None
         self._immediate: dict[Names, ImmediateLimit] = {}
@@ -171,7 +180,7 @@ class Limiter:
             raise RuntimeError("the limiter is open already")
         await self._closed()
         try:
-            await in_thread(partial(load_lists, self._lists))
+            await in_thread(self._sources.load)
         except StartError as error:
             problem = Problem("", 0, 0, error.path, error.message, error.hint)
             raise ConfigError([problem]) from error
@@ -182,9 +191,7 @@ class Limiter:
             self._immediate = immediate_limits(self._questions, store)
         try:
             await self._open.start()
-            self._renewal = Renewal(
-                list(self._lists.values()), interval_s=INTERVAL_S, subject="lists"
-            )
+            self._renewal = Renewal(self._sources.all, interval_s=INTERVAL_S, subject="lists")
             self._renewal.start()
             await becomes(lambda: decider.is_ready, CONNECT_S)
         except BaseException:
@@ -389,9 +396,9 @@ class Limiter:
             raise RuntimeError("the limiter is not open: use it in 'async with limiter:'")
         return self._open
 
-    def plan(self, route: str, policies: Names) -> Plan:
-        """Return the policies for requests of one route. Raises `ValueError` for unknown ones."""
-        return self._questions.plan(route, policies)
+    def plan(self, route: str, policies: Names, pattern: str | None = None) -> Plan:
+        """Return the policies for requests of one route; arguments as in `Questions.plan`."""
+        return self._questions.plan(route, policies, pattern)
 
 
 def _by_name(policies: Sequence[Policy]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from gateway.config.checking.messages import did_you_mean
@@ -14,9 +13,10 @@ from gateway.limits import ALGORITHMS
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
+from gateway.routing.secret_key import KeyHash
 from gateway.stores.base import Ask
-from gateway.wiring.conditions import Lists
-from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
+from gateway.wiring.policies import UNREAD, RouteKeys, compile_plan, compile_policy, readers_of
+from gateway.wiring.sources import Sources
 
 EVERYBODY: Final = "all"
 """The identity of limits with `per all`, and the default key."""
@@ -42,7 +42,7 @@ class LimitQuestion:
         has_leases: whether a slot is held until it is given back.
     """
 
-    __slots__ = ("_keyed", "_limits", "_shared", "has_leases", "has_queue", "rules")
+    __slots__ = ("_hashes", "_keyed", "_limits", "_shared", "has_leases", "has_queue", "rules")
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -50,6 +50,8 @@ class LimitQuestion:
         self.has_leases = any(_is_lease(rule) for rule in self.rules)
         self._limits = tuple(rule.limit for rule in self.rules)
         self._shared = tuple(rule.word == EVERYBODY for rule in self.rules)
+        hashes = [rule.policy.key_hash for rule in self.rules]
+        self._hashes = hashes if any(hashes) else None
         self._keyed = KeyedRules() if is_keyed(self.rules) else None
 
     def ask(self, key: str, cost: int, max_wait_us: int) -> tuple[Ask, tuple[Rule, ...]]:
@@ -62,8 +64,15 @@ class LimitQuestion:
             check_cost(cost)
         own = identity(key)
         shared = self._shared
-        if len(shared) == 1:
-            keys: tuple[str, ...] = (EVERYBODY if shared[0] else own,)
+        if self._hashes is not None:
+            keys: tuple[str, ...] = tuple(
+                [
+                    EVERYBODY if each else own if key_hash is None else key_hash(own)
+                    for each, key_hash in zip(shared, self._hashes, strict=True)
+                ]
+            )
+        elif len(shared) == 1:
+            keys = (EVERYBODY if shared[0] else own,)
         else:
             keys = tuple([EVERYBODY if each else own for each in shared])
         ask = Ask(self._limits, keys, cost, max_wait_us)
@@ -84,13 +93,14 @@ class Questions:
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
         overrides: KeyOverrides | None = None,
-        lists: Lists = MappingProxyType({}),
+        sources: Sources | None = None,
+        key_hash: KeyHash | None = None,
     ) -> None:
-        self._lists = lists
+        self._sources = sources if sources is not None else Sources()
         self._named = dict(policies)
         self._configs = with_candidates(policies)
         self._policies: dict[str, CompiledPolicy] = {
-            name: compile_policy(name, config, metrics.policy(name), overrides)
+            name: compile_policy(name, config, metrics.policy(name), overrides, key_hash)
             for name, config in self._configs.items()
         }
         self._known: dict[Names, LimitQuestion] = {}
@@ -114,9 +124,19 @@ class Questions:
             known = self._known[names] = LimitQuestion(self.plan("", names).rules)
         return known
 
-    def plan(self, route: str, names: Names) -> Plan:
-        """Return the policies for requests that carry their keys; `route` is the route's name."""
-        key_of = RouteKeys(route, self._lists)
+    def plan(self, route: str, names: Names, pattern: str | None = None) -> Plan:
+        """Return the policies for requests that carry their keys.
+
+        Args:
+            route: the name of their route.
+            names: the policies.
+            pattern: the path of the route.
+
+        Raises:
+            ValueError: there is no such policy; or it counts by a parameter that the path lacks.
+        """
+        readers = UNREAD if pattern is None else readers_of(pattern)
+        key_of = RouteKeys(route, self._sources, readers)
         return compile_plan(key_of, self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:

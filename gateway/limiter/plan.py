@@ -16,7 +16,8 @@ from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.rate import NS_PER_US, Limit
 from gateway.limits.throttlex import Numbers, limit_of, scope_of
 from gateway.observe.metrics import PolicyMetrics
-from gateway.routing.keys import SKIP, Key
+from gateway.routing.challenge import challenge_fields
+from gateway.routing.keys import SKIP, UNAUTHORIZED, Key
 from gateway.routing.values import AMBIGUOUS
 from gateway.stores.base import Ask, DescribedAsk
 
@@ -52,7 +53,9 @@ class CompiledPolicy:
         overrides: the numbers of keys that have their own; None if no key has.
         enforced_parts: for how many keys it is enforced, in parts of `PARTS_PER_WHOLE`; for the
             others it only decides and counts.
+        has_tiers: whether its limits depend on the request.
         jitter: by how much `Retry-After` is lengthened at most, in parts of `PARTS_PER_WHOLE`.
+        key_hash: replaces its keys, if they are secret; None if they are not.
     """
 
     name: str
@@ -68,7 +71,9 @@ class CompiledPolicy:
     throttlex_headers: bool = False
     overrides: KeyOverrides | None = None
     enforced_parts: int = PARTS_PER_WHOLE
+    has_tiers: bool = False
     jitter: int = 0
+    key_hash: Callable[[str], str] | None = None
 
 
 class Rule(NamedTuple):
@@ -93,14 +98,29 @@ class MissingKey(NamedTuple):
     """A request that must not pass uncounted, but has no usable key.
 
     Attributes:
-        policy: the policy that counts it; with `if_missing: reject` if the request has no key.
+        policy: the policy that counts it; with `if_missing: reject` or `unauthorized` if the
+            request has no key.
         word: what it is counted by, as written in a configuration.
         is_ambiguous: whether the request has the key, with several values.
+        is_unauthorized: whether its client is told to authenticate itself.
     """
 
     policy: CompiledPolicy
     word: str
     is_ambiguous: bool = False
+    is_unauthorized: bool = False
+
+    @property
+    def status(self) -> int:
+        """The status of the response to its client."""
+        return 401 if self.is_unauthorized else 400
+
+    @property
+    def fields(self) -> bytes:
+        """Header lines of that response: the challenges of a 401, with the policy as realm."""
+        if not self.is_unauthorized:
+            return b""
+        return challenge_fields(self.word.split("+"), self.policy.name)
 
     @property
     def title(self) -> str:
@@ -127,6 +147,11 @@ class Plan:
     def __repr__(self) -> str:
         names = ", ".join(policy.name for policy in self.policies)
         return f"<Plan of {len(self.rules)} limits: {names}>"
+
+    @property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """Return the rules that may apply to a request."""
+        return self.rules
 
     def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | MissingKey | None:
         """Return the ask for the store, with the rules of its limits.
@@ -167,7 +192,7 @@ class Plan:
                 # A policy that is tried out refuses nothing.
                 counts.append(0)
             else:
-                return MissingKey(rule.policy, rule.word, key is AMBIGUOUS)
+                return MissingKey(rule.policy, rule.word, key is AMBIGUOUS, key is UNAUTHORIZED)
         if not keys:
             return None
         limits, rules = self._of(tuple(counts))
@@ -271,6 +296,11 @@ class KeyedRules:
 def is_keyed(rules: Sequence[Rule]) -> bool:
     """Return whether the numbers of any of these rules depend on the key."""
     return any(rule.policy.overrides is not None for rule in rules)
+
+
+def is_tiered(rules: Sequence[Rule]) -> bool:
+    """Return whether there are other rules for some requests."""
+    return any(rule.policy.has_tiers for rule in rules)
 
 
 def is_tried(rules: Sequence[Rule]) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from gateway.limits.cursor import Cursor
 
 PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
-NAMED_KEYS: Final = ("header", "cookie", "query")
+NAMED_KEYS: Final = ("header", "cookie", "query", "path", "jwt")
 CALLER_KEYS: Final = ("owner", "resource")
 """Keys that only callers of other systems' protocols have; HTTP requests do not."""
 CLIENT_CERTIFICATE: Final = "client_cert"
@@ -21,8 +21,19 @@ CERTIFICATE_DETAILS: Final = ("subject", "san", "fingerprint")
 """Details of a client certificate that a limit can count by; the first is the default."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*.^_`|~0-9A-Za-z-]+")
-_PLAIN_VALUE: Final = re.compile(r"[\x21-\x2a\x2c-\x7e]+")
-_EXAMPLE_NAMES: Final = {"header": "X-API-Key", "cookie": "session", "query": "api_key"}
+_NAMES: Final = {
+    "query": re.compile(r"[\x21-\x2a\x2c-\x7e]+"),
+    "path": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
+    "jwt": re.compile(r"[A-Za-z0-9_:.-]+"),
+}
+"""The names of each kind; those of other kinds are tokens (RFC 9110, section 5.6.2)."""
+_EXAMPLE_NAMES: Final = {
+    "header": "X-API-Key",
+    "cookie": "session",
+    "query": "api_key",
+    "path": "id",
+    "jwt": "sub",
+}
 
 _OTHER_WORDS: Final = {
     **dict.fromkeys(("everybody", "everyone", "global", "total", "any"), "all"),
@@ -38,10 +49,11 @@ _SAID_BY: Final = {
     ),
     **dict.fromkeys(("apikey", "api"), "header:X-API-Key or query:api_key"),
     **dict.fromkeys(("token", "bearer", "auth", "authentication"), "header:Authorization"),
+    **dict.fromkeys(("claim", "claims", "sub", "subject"), "jwt:sub"),
     **dict.fromkeys(("session", "sessionid", "sid"), "cookie:session"),
     **dict.fromkeys(
         ("path", "url", "uri", "endpoint", "service"),
-        "route, which counts all paths of a route together",
+        "route, which counts all paths of a route together, or path:id for /users/{id}",
     ),
     **dict.fromkeys(("domain", "vhost", "server_name"), "host"),
     **dict.fromkeys(("verb", "request_method"), "method"),
@@ -54,9 +66,7 @@ _IN_BRACKETS: Final = re.compile(
 )
 _OF_NGINX: Final = re.compile(r"\$\{?(?:(?P<kind>http|cookie|arg)_(?P<name>\w+)|(?P<plain>\w+))\}?")
 _KINDS_OF_NGINX: Final = {"http": "header", "cookie": "cookie", "arg": "query"}
-_NOT_COUNTED_BY: Final = frozenset(
-    ("country", "geo", "geoip", "asn", "claim", "jwt", "body", "json")
-)
+_NOT_COUNTED_BY: Final = frozenset(("country", "geo", "geoip", "asn", "body", "json"))
 
 
 def read_keys(line: Cursor) -> tuple[str, ...]:
@@ -115,9 +125,10 @@ def _key(line: Cursor) -> str:
     if not name:
         hint = f"for example {kind}:{_EXAMPLE_NAMES[kind]}, without a space"
         raise line.error(begin, f"{word!r} needs a name", hint)
-    allowed = _PLAIN_VALUE if kind == "query" else _TOKEN
-    if not allowed.fullmatch(name):
+    if not _NAMES.get(kind, _TOKEN).fullmatch(name):
         hint = "use letters, digits, - _ and ."
+        if kind == "path":
+            hint = "write the name without braces, for example path:id for /users/{id}"
         raise line.error(begin + len(kind) + 1, f"{name!r} is not a valid name of a {kind}", hint)
     return f"{kind}:{name.lower() if kind == 'header' else name}"
 
@@ -138,7 +149,7 @@ def _instead_of(word: str) -> str:
     lower = word.lower()
     bare = lower.replace("_", "").replace("-", "")
     said_by = _SAID_BY.get(lower) or _SAID_BY.get(bare)
-    if lower in NAMED_KEYS:
+    if lower in NAMED_KEYS and not said_by:
         return f"for example {lower}:{_EXAMPLE_NAMES[lower]}"
     if lower in _OTHER_WORDS:
         return f"did you mean {_OTHER_WORDS[lower]!r}?"

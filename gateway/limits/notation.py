@@ -7,7 +7,7 @@
     unit  = "ms" / "s" / "m" / "h" / "d" (or the word: second, minutes, ...)
     zone  = a name of the IANA time zone database, such as Europe/Berlin
     key   = "ip" / "route" / "all" / "host" / "method"
-          / "header:" name / "cookie:" name / "query:" name
+          / "header:" name / "cookie:" name / "query:" name / "path:" name / "jwt:" name
           / "owner" / "resource"  (callers of ratio's protocol)
 
 A rate is counted by the algorithm that its policy names. A quota is counted in the days, weeks or

@@ -26,6 +26,8 @@ def fill_in(entry: AccessEntry, exchange: Exchange, duration_us: int = 0) -> Acc
         entry.policy = ruling.policy
         entry.decision = ruling.decision
         entry.wait_us = ruling.wait_us
+        if ruling.route.logged_target is not None:
+            entry.path = ruling.route.logged_target(request.target)
         entry.trials = ",".join(ruling.trials) if ruling.trials else ""
     entry.upstream = exchange.upstream_name
     entry.upstream_us = exchange.upstream_us

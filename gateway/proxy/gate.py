@@ -357,7 +357,7 @@ class Gate:
         ruling.policy = missing.policy.name
         ruling.decision = "refuse"
         missing.policy.metrics.refused += 1
-        raise BadRequestError(missing.title, kind="key")
+        raise BadRequestError(missing.title, missing.status, kind="key", fields=missing.fields)
 
 
 def _count_passed(ruling: Ruling, rules: Sequence[Rule]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ class Route:
         repeats_refusals: whether a refusal may be sent again as long as it holds.
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
+        logged_target: removes secret keys from a request target; None if it has none.
         access: who may use it; None for everybody.
         preflight_plan: the limits of preflight requests; None if these are counted like others.
         preflight_fields: creates the header lines about limits in answers to them.
@@ -68,6 +70,7 @@ class Route:
     combine_limits: Combine
     repeats_refusals: bool
     decider: Decider
+    logged_target: Callable[[str], str] | None = None
     access: Access | None = None
     preflight_plan: Plan | None = None
     preflight_fields: LimitFields | None = None

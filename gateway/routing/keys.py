@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar
 
 from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.request_view import RequestView
-from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Ambiguity, Values, compile_read
+from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Ambiguity, Read, Values, compile_read
 
 MAX_BYTES: Final = 128
 """The longest identity in bytes; longer ones are cut and end in a hash."""
@@ -63,10 +63,13 @@ class Absence(Enum):
     """The limit does not count this request."""
     REJECT = "reject"
     """The request must be refused."""
+    UNAUTHORIZED = "unauthorized"
+    """The request must be refused, and its client told to authenticate itself."""
 
 
 SKIP: Final = Absence.SKIP
 REJECT: Final = Absence.REJECT
+UNAUTHORIZED: Final = Absence.UNAUTHORIZED
 
 
 Key = str | tuple[str, ...] | Absence | Ambiguity
@@ -74,20 +77,28 @@ Key = str | tuple[str, ...] | Absence | Ambiguity
 
 KeyFunction = Callable[[RequestView], Key]
 
+Readers = Mapping[str, Callable[[str], Read]]
+"""Functions that compile words such as `path:id`, by their kind, from their name."""
+NO_READERS: Final[Readers] = {}
+
 T = TypeVar("T")
 
 
-def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFunction:
+def compile_key(
+    per: Sequence[str], *, if_missing: str, route: str, readers: Readers = NO_READERS
+) -> KeyFunction:
     """Compile the words after `per`.
 
     Args:
-        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name` or
-            `client_cert:detail`, in the order in which they appear in the identity.
+        per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name`,
+            `client_cert:detail` or a word of `readers`, in the order in which they appear in the
+            identity.
         if_missing: what replaces a header, cookie, query parameter or certificate that is absent or
             empty: with `ip` the client's address, with `shared` one identity for all such requests;
-            `skip` and `reject` give no identity. A field with several values is `AMBIGUOUS` in any
-            case; several cookies give several identities.
+            `skip`, `reject` and `unauthorized` give no identity. A field with several values is
+            `AMBIGUOUS` in any case; several cookies give several identities.
         route: the name of the route, for the word `route`.
+        readers: of words that depend on the route or the configuration, by their kind.
 
     Raises:
         ValueError: a word is unknown, or there is none.
@@ -103,7 +114,7 @@ def compile_key(per: Sequence[str], *, if_missing: str, route: str) -> KeyFuncti
     if list(per) == ["route"]:
         constant = bound(f"route={_escape(route)}")
         return lambda _: constant
-    return _join([_compile_part(word, absent, route) for word in per])
+    return _join([_compile_part(word, absent, route, readers) for word in per])
 
 
 def compile_caller_key(
@@ -148,11 +159,13 @@ def _compile_absent(if_missing: str) -> Callable[[str, RequestView], str | Absen
             return lambda *_: SKIP
         case "reject":
             return lambda *_: REJECT
-    raise ValueError(f"{if_missing!r} is not one of ip, shared, skip, reject")
+        case "unauthorized":
+            return lambda *_: UNAUTHORIZED
+    raise ValueError(f"{if_missing!r} is not one of ip, shared, skip, reject, unauthorized")
 
 
 def _compile_part(
-    word: str, absent: Callable[[str, RequestView], str | Absence], route: str
+    word: str, absent: Callable[[str, RequestView], str | Absence], route: str, readers: Readers
 ) -> KeyFunction:
     match word:
         case "all":
@@ -166,7 +179,7 @@ def _compile_part(
             return lambda request: f"host={_escape(request.host)}"
         case "method":
             return lambda request: f"method={_escape(request.method)}"
-    read = compile_read(word)
+    read = reader_of(word, readers)
     kind, _, name = word.partition(":")
     label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}"
 
@@ -183,6 +196,17 @@ def _compile_part(
     return part
 
 
+def reader_of(word: str, readers: Readers) -> Read:
+    """Return a function that reads the value of a word with a name.
+
+    Raises:
+        ValueError: the word does not name a value.
+    """
+    kind, _, name = word.partition(":")
+    compile_reader = readers.get(kind) if name else None
+    return compile_read(word) if compile_reader is None else compile_reader(name)
+
+
 def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absence | Ambiguity:
     """Return what is made of each of the request's values, without repetition.
 
@@ -195,8 +219,9 @@ def each(values: Values, make: Callable[[str], T | Absence]) -> list[T] | Absenc
     if isinstance(values, Ambiguity):
         return values
     made = [make(value) for value in (values if isinstance(values, list) else [values or ""])]
-    if REJECT in made:
-        return REJECT
+    for one in made:
+        if one is REJECT or one is UNAUTHORIZED:
+            return one
     kept = [one for one in made if not isinstance(one, Absence)]
     return list(dict.fromkeys(kept)) or SKIP
 

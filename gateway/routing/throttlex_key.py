@@ -21,10 +21,22 @@ from ipaddress import ip_address
 from typing import Final
 
 from gateway.routing.escapes import PRINTABLE, Escapes
-from gateway.routing.keys import REJECT, SKIP, Absence, Key, KeyFunction, combined, each
+from gateway.routing.keys import (
+    NO_READERS,
+    REJECT,
+    SKIP,
+    UNAUTHORIZED,
+    Absence,
+    Key,
+    KeyFunction,
+    Readers,
+    combined,
+    each,
+    reader_of,
+)
 from gateway.routing.path import counted_path
 from gateway.routing.request_view import RequestView
-from gateway.routing.values import Ambiguity, compile_read
+from gateway.routing.values import Ambiguity
 
 _odd: Final = re.compile(r"[^ -$&-z~]").search
 _escape_odd: Final = Escapes(PRINTABLE.translate(None, b"%{|}")).apply
@@ -38,7 +50,12 @@ _Part = Callable[[RequestView], list[Labelled] | Absence | Ambiguity]
 
 
 def compile_throttlex_key(
-    labels: Sequence[str], words: Sequence[str], *, if_missing: str, route: str
+    labels: Sequence[str],
+    words: Sequence[str],
+    *,
+    if_missing: str,
+    route: str,
+    readers: Readers = NO_READERS,
 ) -> KeyFunction:
     """Compile a key.
 
@@ -49,9 +66,10 @@ def compile_throttlex_key(
         if_missing: the replacement for a missing value, as in `compile_key`; an address does not
             occur twice in one key.
         route: the name of the route.
+        readers: as in `compile_key`.
     """
     parts = [
-        _compile_part(label, word, if_missing, route)
+        _compile_part(label, word, if_missing, route, readers)
         for label, word in zip(labels, words, strict=True)
     ]
     if len(parts) > 1:
@@ -73,7 +91,7 @@ def compile_throttlex_key(
     return single
 
 
-def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
+def _compile_part(label: str, word: str, if_missing: str, route: str, readers: Readers) -> _Part:
     if label == "ip":
         return lambda request: [(label, escape(request.client_key))]
     if word == "path":
@@ -81,7 +99,7 @@ def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
     if label == "route":
         constant = [(label, escape(route))]
         return lambda _: constant
-    read = compile_read(word)
+    read = reader_of(word, readers)
 
     def labelled(value: str, request: RequestView) -> Labelled | Absence:
         if value:
@@ -93,6 +111,8 @@ def _compile_part(label: str, word: str, if_missing: str, route: str) -> _Part:
                 return label, ""
             case "skip":
                 return SKIP
+            case "unauthorized":
+                return UNAUTHORIZED
         return REJECT
 
     return lambda request: each(read(request), lambda value: labelled(value, request))

@@ -33,6 +33,7 @@ from gateway.net.tls.handshake import PROTOCOLS, PROTOCOLS_WITH_HTTP2
 from gateway.net.tls.server import ServerTls
 from gateway.net.tls.texts import TlsTexts, read_pair
 from gateway.proxy.upstream.pool import H2
+from gateway.wiring.tokens import inspect_keys
 
 DAY_S: Final = 86_400
 SOON_S: Final = 14 * DAY_S
@@ -123,6 +124,7 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
         if finding is not None:
             is_over = not certificate.not_before <= now_s < certificate.not_after
             (problems if is_over and not is_start else warnings).append(finding)
+    problems += inspect_keys(config)
     for path, ca in _authorities(config):
         try:
             load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ca)
@@ -132,8 +134,12 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
 
 
 def fingerprints(config: GatewayConfig) -> Mapping[str, bytes]:
-    """Return a fingerprint of each file of a certificate, key or authority; blocks."""
+    """Return a fingerprint of each file of a certificate, key or authority; blocks.
+
+    Those of the keys of tokens are among them.
+    """
     files = [file for _, pair in _pairs(config) for file in (pair.cert, pair.key)]
+    files += [config.jwt.file] if config.jwt is not None and config.jwt.file is not None else []
     files += [file for _, file in _authorities(config)]
     return {str(file): digest((file,)) for file in files}
 

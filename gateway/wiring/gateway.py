@@ -431,8 +431,9 @@ class Gateway:
         self._output.close()
 
     def renew_certificates(self) -> None:
-        """Check immediately whether certificate files have changed."""
+        """Check immediately whether certificate files, or the keys of tokens, have changed."""
         self._renewal.look_now()
+        self._running.look_at_keys()
 
     def _note_certificates(self) -> None:
         expiries: dict[str, int] = {}

@@ -33,7 +33,6 @@ from gateway.routing.reasons import RoutedRequest, why_before, why_not
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
 from gateway.wiring.conditions import compile_exceptions
-from gateway.wiring.lists import contents, load_lists
 from gateway.wiring.running import ProcessParts, RunningConfig
 
 STORE_S: Final = 2.0
@@ -102,6 +101,8 @@ class Findings(NamedTuple):
         limits: the limits that count it, in order.
         exempt: the policies that do not count it because of an exception.
         store_error: why the store could not be asked; empty if it was, or was not needed.
+        token: what becomes of the token of the request, as the end of a sentence; empty if it has
+            none, or if no limit of the route counts by claims.
     """
 
     client: str
@@ -114,6 +115,7 @@ class Findings(NamedTuple):
     limits: Sequence[CountedLimit] = ()
     exempt: Sequence[str] = ()
     store_error: str = ""
+    token: str = ""
 
 
 async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
@@ -128,7 +130,7 @@ async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
     """
     metrics = GatewayMetrics(gateway.__version__)
     running = RunningConfig(config, ProcessParts(metrics, has_frontends=False))
-    load_lists(running.lists)
+    running.sources.load()
     running.compile()
     try:
         return await _follow(running, Proxy(running.settings(None), metrics), inquiry)
@@ -182,9 +184,13 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     found = found._replace(exempt=_exempt(running, plan, request))
     if running.reader is not None:
         await running.reader.start()
+    tokens = running.tokens
+    if tokens is not None and any("jwt:" in rule.word for rule in plan.rules):
+        await tokens.source.start()
+        found = found._replace(token=tokens.explain(request))
     question = plan.ask(request)
     if isinstance(question, MissingKey):
-        return found._replace(refused=(400, question.title))
+        return found._replace(refused=(question.status, question.title))
     if question is None:
         return found
     ask, rules = question
@@ -199,7 +205,7 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
 
 def _exempt(running: RunningConfig, plan: Plan, request: Request) -> list[str]:
     policies = with_candidates(running.config.policies)
-    lists = contents(running.lists)
+    lists = running.sources.contents
     return [
         policy.name
         for policy in plan.policies

@@ -11,7 +11,7 @@ from gateway.config.models.consistency import parts
 from gateway.config.models.cors import CorsConfig
 from gateway.config.models.direct_responses import RedirectConfig, parse_location
 from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
-from gateway.config.models.policies import with_candidates
+from gateway.config.models.policies import PolicyConfig, candidate_name, with_candidates
 from gateway.config.models.retry import FAILURES, GRPC_STATUSES
 from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import capabilities_of
@@ -32,9 +32,12 @@ from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
 from gateway.proxy.upstream_limits import COMBINE
 from gateway.routing.rewrite import Rewrite
+from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
-from gateway.wiring.conditions import Lists, compile_access
-from gateway.wiring.policies import RouteKeys, compile_plan
+from gateway.wiring.conditions import compile_access
+from gateway.wiring.policies import RouteKeys, compile_plan, readers_of
+from gateway.wiring.sources import Sources
+from gateway.wiring.tokens import Tokens
 
 if TYPE_CHECKING:
     from gateway.proxy.direct_responses import DirectResponse
@@ -47,7 +50,8 @@ def compile_routes(
     policies: dict[str, CompiledPolicy],
     decider: Decider,
     metrics: GatewayMetrics,
-    lists: Lists,
+    sources: Sources,
+    tokens: Tokens | None,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
     entries: list[tuple[Pattern, Route]] = []
@@ -57,7 +61,8 @@ def compile_routes(
     def plan_of(route: RouteConfig, names: Sequence[str]) -> Plan | None:
         if not names:
             return None
-        plan = compile_plan(RouteKeys(route.name, lists), names, configured, policies)
+        keys = RouteKeys(route.name, sources, readers_of(route.path, tokens))
+        plan = compile_plan(keys, names, configured, policies)
         return ReportedPlan(plan.rules) if is_reported else plan
 
     of_preflight = () if config.preflight is None else (config.preflight,)
@@ -88,12 +93,28 @@ def compile_routes(
             and _repeats_refusals(plan, route.response_headers)
             and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
             decider,
-            compile_access(config, route, lists),
+            compile_logged_target(
+                route.path, _secret_words([*route.policies, *of_preflight], configured)
+            ),
+            compile_access(config, route, sources.contents),
             preflight,
             limit_fields(preflight.rules) if preflight else None,
         )
         entries.append((route.pattern, compiled))
     return RouteTable(entries)
+
+
+def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> list[str]:
+    """Return what those of some policies count by whose keys are secret."""
+    return [
+        word
+        for own in names
+        for name in (own, candidate_name(own))
+        if name in policies and policies[name].secret
+        for lines in (policies[name].limits, *policies[name].tiers.values())
+        for line in lines
+        for word in line.per
+    ]
 
 
 def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
@@ -111,6 +132,9 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
         and rule.policy.overrides is None
         and rule.policy.body != "throttlex"
         and not rule.limit.count_refused
+        # A token expires, and keys and tiers change.
+        and "jwt:" not in rule.word
+        and not rule.policy.has_tiers
         and ALGORITHMS[rule.limit.algorithm].renew is None
         for rule in plan.rules
     )

@@ -38,6 +38,7 @@ from gateway.stores.opening import reconfigure_memory
 from gateway.stores.shared.store import SharedStore
 from gateway.systems.base import FrontendContext
 from gateway.wiring.field_names import hidden_fields, reserved_fields
+from gateway.wiring.file_source import INTERVAL_S
 from gateway.wiring.limiter import (
     cannot_use_store,
     close_store,
@@ -53,10 +54,11 @@ from gateway.wiring.limiter import (
     store_of,
 )
 from gateway.wiring.listeners import Certificates, certificates_of
-from gateway.wiring.lists import INTERVAL_S, ListSource, contents, lists_of, load_lists
 from gateway.wiring.policies import compile_policies, plans_of
 from gateway.wiring.routes import compile_cors, compile_pages, compile_routes
+from gateway.wiring.sources import Sources
 from gateway.wiring.store_need import reason_to_need_store
+from gateway.wiring.tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
     from gateway.limiter.decider import Decider
@@ -103,14 +105,15 @@ class RunningConfig:
         store: where counts are.
         decider: asks it.
         certificates: all of them; call `load` before they are used.
-        lists: those of the configuration, by name; likewise.
+        sources: files of lists and tables; likewise.
         upstreams: by name.
         policies: the run-time form of each policy, by name.
         overrides: the numbers of keys that have their own; None if none have.
         reader: keeps them up to date; None if there are none.
+        tokens: verifies the tokens of clients; None if no limit counts by them.
 
     Raises:
-        StartError: the URL of the store cannot be used.
+        StartError: the URL of the store cannot be used, or a library is missing.
     """
 
     def __init__(
@@ -131,15 +134,15 @@ class RunningConfig:
         )
         self.upstreams = {name: self._upstream(name, predecessor) for name in config.upstreams}
         self.overrides = self._take_overrides(predecessor)
-        before = predecessor.lists if predecessor is not None else None
-        self.lists: dict[str, ListSource] = lists_of(config, before)
-        self._list_renewal = Renewal(
-            list(self.lists.values()), interval_s=INTERVAL_S, subject="lists"
-        )
+        before = predecessor.sources if predecessor is not None else None
+        self.sources: Sources = Sources(config, before)
+        self._renewal = Renewal(self.sources.all, interval_s=INTERVAL_S, subject="lists")
         for route in config.routes:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)
         self.policies = compile_policies(config, metrics, self.overrides)
+        old_tokens = predecessor.tokens if predecessor is not None else None
+        self.tokens: Tokens | None = tokens_of(config, old_tokens)
 
     def compile(self) -> None:
         """Compile what requests need; thousands of routes take a while, so call it in a thread."""
@@ -151,7 +154,8 @@ class RunningConfig:
                 self.policies,
                 self.decider,
                 self._around.metrics,
-                contents(self.lists),
+                self.sources,
+                self.tokens,
             ),
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
             hidden_fields(config),
@@ -167,13 +171,13 @@ class RunningConfig:
         )
 
     def load(self) -> None:
-        """Read the files of certificates and lists that are new; blocks.
+        """Read the files of certificates, lists and tables that are new; blocks.
 
         Raises:
             StartError: a file cannot be used.
         """
         self.certificates.load()
-        load_lists(self.lists)
+        self.sources.load()
 
     # What is made, or taken over.
 
@@ -262,6 +266,11 @@ class RunningConfig:
             sharing=around.sharing,
         )
 
+    def look_at_keys(self) -> None:
+        """Look immediately whether the keys of tokens have changed."""
+        if self.tokens is not None:
+            self.tokens.source.look_now()
+
     # Its life.
 
     async def start(self) -> None:
@@ -273,6 +282,11 @@ class RunningConfig:
             predecessor is None or predecessor.reader is not self.reader
         ):
             await self.reader.start()
+        if self.tokens is not None:
+            if predecessor is not None and self.tokens.shares_with(predecessor.tokens):
+                self.look_at_keys()
+            else:
+                await self.tokens.source.start()
 
     def take_effect(self) -> None:
         """Apply the numbers that the store and upstreams go by; after this it is in use."""
@@ -286,7 +300,7 @@ class RunningConfig:
             reconfigure_memory(self._memory, memory_url(config))
         elif isinstance(self._memory, SharedStore):
             self._memory.reconfigure(config.store.deadline)
-        self._list_renewal.start()
+        self._renewal.start()
         kept = predecessor.upstreams.values() if predecessor is not None else ()
         for upstream in self.upstreams.values():
             if upstream not in kept:
@@ -309,12 +323,14 @@ class RunningConfig:
 
     async def retire(self, successor: RunningConfig) -> None:
         """End what another configuration does not use, once no request needs it any more."""
-        await self._list_renewal.end()
+        await self._renewal.end()
         for upstream in self.upstreams.values():
             if upstream not in successor.upstreams.values():
                 upstream.retire(successor.pools)
         if self.reader is not None and self.reader is not successor.reader:
             await self.reader.aclose()
+        if self.tokens is not None and not self.tokens.shares_with(successor.tokens):
+            await self.tokens.source.aclose()
         if self.decider is not successor.decider:
             try:
                 # Requests end in many places, and none of them knows who waits for the last one.
@@ -331,6 +347,8 @@ class RunningConfig:
                 upstream.close(predecessor.pools)
         if self.reader is not None and self.reader is not predecessor.reader:
             await self.reader.aclose()
+        if self.tokens is not None and not self.tokens.shares_with(predecessor.tokens):
+            await self.tokens.source.aclose()
         if self.decider is not predecessor.decider:
             await self._close_store(self._memory)
 
@@ -340,11 +358,13 @@ class RunningConfig:
 
     async def aclose(self) -> None:
         """End everything; nothing is served any more."""
-        await self._list_renewal.end()
+        await self._renewal.end()
         for upstream in self.upstreams.values():
             upstream.close()
         if self.reader is not None:
             await self.reader.aclose()
+        if self.tokens is not None:
+            await self.tokens.source.aclose()
         await self.decider.aclose()
 
 

@@ -25,6 +25,7 @@ routes:
   /v1/pay: {upstream: api, policies: [address, key]}
   "/users/{id}": {respond: a user, headers: {X-Tier: gold}}
   /users/**: {upstream: api, policies: [strict]}
+  /clubs/{id}: {upstream: api, limit: 2/h per path:id}
   api.example.com/**: {redirect: "https://example.com{path}"}
   "*.example.com/**": {upstream: api}
 upstreams: {api: http://127.0.0.1:9000}
@@ -35,7 +36,8 @@ policies:
 """
 
 
-def _explain(file: Path, *arguments: str, status: int = 0) -> str:
+def explained(file: Path, *arguments: str, status: int = 0) -> str:
+    """What the command prints."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "explain", "-c", str(file), *arguments],
         env={**os.environ, "PYTHONPATH": PYTHON_PATH},
@@ -104,6 +106,10 @@ def file(tmp_path: Path) -> Path:
             ],
         ),
         (
+            ("/clubs/%61%C3%A9",),
+            ["Route: /clubs/{id}.", "    Key: path:id=a%C3%A9. Cost: 1."],
+        ),
+        (
             ("/users/7", "-H", "X-Tier: lead"),
             [
                 "Route: /users/**.",
@@ -139,7 +145,7 @@ def test_the_route_and_why_not_the_others(
     file: Path, arguments: tuple[str, ...], lines: list[str]
 ) -> None:
     """It names the client, the route, what keeps the others from it, the keys and the outcome."""
-    told = _explain(file, *arguments).splitlines()
+    told = explained(file, *arguments).splitlines()
 
     assert [line for line in lines if line not in told] == []
 
@@ -160,7 +166,7 @@ def test_the_route_and_why_not_the_others(
 )
 def test_what_is_no_request(file: Path, arguments: tuple[str, ...], message: str) -> None:
     """A command line that is no request ends with the mistake, and a hint."""
-    told = _explain(file, *arguments, status=2)
+    told = explained(file, *arguments, status=2)
 
     assert message in told
     assert "hint: " in told
@@ -172,7 +178,7 @@ def test_of_many_routes_only_those_of_the_path_are_listed(tmp_path: Path) -> Non
     path = tmp_path / "sluice.yaml"
     path.write_text(f"routes:\n{routes}  POST /r7: {{respond: y}}\n  /**: {{respond: z}}\n")
 
-    told = _explain(path, "/r7").splitlines()
+    told = explained(path, "/r7").splitlines()
 
     assert told[1:5] == [
         "Route: /r7.",
@@ -210,18 +216,18 @@ def test_what_is_left_is_told_and_nothing_is_spent(
         assert get(gateway.port, "/keys", "X-API-Key: a").status == 200
 
         for _ in range(4):
-            told = _explain(file, *request)
+            told = explained(file, *request)
             assert "    Passes: 2 of 3 left, all of it in " in told
             assert "Verdict: forwarded to web as /keys." in told
         found = [get(gateway.port, "/keys", "X-API-Key: a").status for _ in range(3)]
         assert found == [200, 200, 429]
-        told = _explain(file, *request)
+        told = explained(file, *request)
         assert "    Over the limit: 0 of 3 left, all of it in " in told
         assert "Refused with 429." in told
         assert "Verdict: refused with 429 by policy /keys." in told
-        assert "3 of 3 left" in _explain(file, "/keys", "-H", "X-API-Key: b")
+        assert "3 of 3 left" in explained(file, "/keys", "-H", "X-API-Key: b")
         assert get(gateway.port, "/queue").status == 200
-        told = _explain(file, "/queue")
+        told = explained(file, "/queue")
         assert "Waits for its turn, or is refused if that takes 2 h." in told
         assert "Verdict: waits for its turn, then forwarded to web as /queue." in told
 
@@ -234,7 +240,7 @@ def test_a_store_that_is_away_is_told(tmp_path: Path) -> None:
         "routes: { /a: { respond: x, limit: 5/m } }\nlisten: 127.0.0.1:8080\n"
     )
 
-    told = _explain(file, "/a", status=1)
+    told = explained(file, "/a", status=1)
 
     assert "Route: /a." in told
     assert "    Key: 127.0.0.1. Cost: 1." in told
@@ -250,7 +256,7 @@ def test_it_leaves_nothing_in_the_store(redis_url: str, tmp_path: Path) -> None:
         "routes: { /a: { respond: x, limit: 5/m } }\nlisten: 127.0.0.1:8080\n"
     )
 
-    assert "5 of 5 left" in _explain(file, "/a")
+    assert "5 of 5 left" in explained(file, "/a")
 
     with redis.Redis.from_url(redis_url) as client:
         assert [key for key in client.scan_iter(count=1000) if domain.encode() in key] == []
@@ -264,7 +270,7 @@ def test_what_is_only_tried_out(tmp_path: Path) -> None:
         "policies: { shadow: { limit: 1/h, mode: shadow } }\n"
     )
 
-    told = _explain(file, "/a")
+    told = explained(file, "/a")
 
     assert "    Not enforced: it is only tried out.\n" in told
     assert "Verdict: answered by the gateway.\n" in told

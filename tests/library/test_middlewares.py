@@ -22,6 +22,7 @@ from tests.upstreams import Upstream
 
 POLICIES: Mapping[str, Any] = {
     "plain": {"limit": "1/h per header:X-API-Key", "if_missing": "reject"},
+    "asking": {"limit": "1/h per header:X-API-Key", "if_missing": "unauthorized"},
     "text": {"limit": "1/h per all", "on_limit": {"status": 503, "body": "text"}},
     "none": {"limit": "1/h per all", "on_limit": {"body": "none"}, "headers": "draft"},
     "own": {"limit": "1/h per all", "on_limit": {"body": "Go away"}, "headers": "none"},
@@ -52,7 +53,27 @@ async def test_refusals_are_those_of_the_gateway(
         assert refused.own == theirs.own
         if "if_missing" in POLICIES[name]:
             missing, theirs = [await each.ask("/hello") for each in both]
-            assert (missing.status, missing.own) == (400, theirs.own)
+            status = 400 if POLICIES[name]["if_missing"] == "reject" else 401
+            assert (missing.status, missing.own) == (status, theirs.own)
+            challenge = missing.headers.get("WWW-Authenticate", "")
+            assert bool(challenge) == (status == 401)
+            assert challenge == theirs.headers.get("WWW-Authenticate", "")
+
+
+async def test_a_segment_of_the_pattern_is_a_key(serve: Serve) -> None:
+    """It is counted as in the gateway; a pattern without it is a mistake."""
+    limiter = Limiter(Policy("user", "1/h per path:id"))
+    async with serve(limiter, {"/users/{id}": "user"}) as site:
+        paths = ["/users/a", "/users/%61", "/users/b", "/users/a;x", "/hello"]
+        found = [(await site.ask(path)).status for path in paths]
+        assert found == [404, 429, 404, 400, 200]
+    with pytest.raises(ValueError, match=r"no parameter \{id\}"):
+        Guard(limiter, {"/users/{name}": "user"})
+    with pytest.raises(ValueError, match=r"no parameter \{id\}"):
+        Guard(limiter, "user")
+    async with limiter:
+        # A key that the caller names takes the place of what the limit is per.
+        assert [(await limiter.acquire("c")).allowed for _ in range(2)] == [True, False]
 
 
 async def test_every_kind_of_answer_says_what_is_left(serve: Serve) -> None:

@@ -233,6 +233,22 @@ def test_a_wait_that_does_not_fit_is_no_invitation(seconds: int | None, pushback
     assert f"Grpc-Retry-Pushback-Ms: {pushback}\r\n".encode() in reply.fields
 
 
+async def test_without_credentials(tmp_path: Path) -> None:
+    """UNAUTHENTICATED, with the challenge of a 401; with them, the call passes."""
+    route = {"limit": "2/h per header:Authorization", "if_missing": "unauthorized"}
+    async with calls(tmp_path, route=route) as (channel, _, _):
+        unary = channel.unary_unary(f"{METHOD}Unary")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await unary(b"a", timeout=20)
+        error = caught.value
+        assert error.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert error.details() == "The request lacks what it is counted by: header:authorization"
+        metadata: Any = error.trailing_metadata()
+        assert dict(metadata)["www-authenticate"] == 'Bearer realm="/**"'
+        credentials = (("authorization", "Bearer a"),)
+        assert await unary(b"a", timeout=20, metadata=credentials) == b"A"
+
+
 async def test_keyed_by_service_and_method(tmp_path: Path) -> None:
     """Routes are patterns of `/package.Service/Method`, and can be counted by path."""
     routes = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from gateway.net.tls.peer import ClientCertificate
-from gateway.routing.keys import MAX_BYTES, REJECT, SKIP, Absence, Key, compile_key
+from gateway.routing.keys import MAX_BYTES, REJECT, SKIP, UNAUTHORIZED, Absence, Key, compile_key
 from gateway.routing.values import AMBIGUOUS
 
 
@@ -21,6 +21,7 @@ class Request:
     """The parts of a request that keys are made from."""
 
     client: str = "203.0.113.7"
+    is_from_proxy: bool = False
     client_key: str = "203.0.113.7"
     host: str = "a.test"
     method: str = "GET"
@@ -67,6 +68,7 @@ def test_normal_forms(per: str, identity: str) -> None:
         ("shared", "header:x-id=", "header:x-id=|route=/v1/pay"),
         ("skip", SKIP, SKIP),
         ("reject", REJECT, REJECT),
+        ("unauthorized", UNAUTHORIZED, UNAUTHORIZED),
     ],
 )
 @pytest.mark.parametrize("headers", [{}, {"x-id": ""}])

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.checking import cross, list_checks, throttlex_checks
+from gateway.config.checking import cross, key_checks, list_checks, throttlex_checks
 from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
@@ -243,8 +243,10 @@ class _Checker:
             findings += cross.tried_on_listeners(config)
             findings += cross.unknown_movers(config)
             findings += cross.unknown_senders(config)
+            findings += key_checks.conflicts(config)
             findings += list_checks.unknown_lists(config)
             findings += list_checks.excepted_on_listeners(config)
+            findings += list_checks.tiers_that_are_not_kept(config)
             findings += throttlex_checks.conflicts(config)
             findings += unsupported(config)
         wrong = [one for one in map(self._place, findings) if one]
@@ -252,6 +254,7 @@ class _Checker:
             return config, wrong, []
         odd = [
             *cross.warnings(config),
+            *key_checks.warnings(config),
             *throttlex_checks.warnings(config),
             *list_checks.warnings(config),
             *patterns(config, self.expanded.origins),

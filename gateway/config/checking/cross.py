@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
+from gateway.config.checking.key_checks import lines_of
 from gateway.config.checking.messages import did_you_mean
 from gateway.config.models.frontends import KINDS
 from gateway.config.models.gateway import (
@@ -108,15 +109,7 @@ def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
         policy = config.policies.get(name)
         if policy is None:
             continue
-        lines: list[tuple[Path, LimitLine]] = [
-            (("policies", name, "limits", index), line) for index, line in enumerate(policy.limits)
-        ]
-        if policy.candidate is not None:
-            lines += [
-                (("policies", name, "candidate", "limits", index), line)
-                for index, line in enumerate(policy.candidate.limits)
-            ]
-        for path, line in lines:
+        for path, line in lines_of(name, policy):
             for word in line.per:
                 if word in CALLER_KEYS:
                     message = f"HTTP requests have no {word}: {line.text}"
@@ -124,13 +117,20 @@ def unfit_for_requests(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def tried_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
-    """Return policies of listeners that are to be tried out: their clients get every decision."""
+    """Return policies of listeners that are to be tried out, or whose keys are secret.
+
+    Their clients get every decision, and some of them look keys up in the store.
+    """
     for listener in config.listeners:
         for name in listener.policies:
             policy = config.policies.get(name)
             if policy is None:
                 continue
-            keys = {"mode": policy.mode != "enforce", "candidate": policy.candidate is not None}
+            keys = {
+                "mode": policy.mode != "enforce",
+                "candidate": policy.candidate is not None,
+                "secret": policy.secret,
+            }
             for key in (key for key, is_set in keys.items() if is_set):
                 message = f"{key} is for policies of routes, and {listener.kind} uses this one"
                 hint = "use another policy for the listener"

@@ -14,6 +14,7 @@ from gateway.config.explaining.access import (
     explain_exceptions,
     explain_lists,
     explain_route_access,
+    explain_tiers,
 )
 from gateway.config.explaining.changes import explain_changes, explain_own, explain_pages
 from gateway.config.explaining.consistency import explain_consistency, explain_migration
@@ -22,6 +23,7 @@ from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.retry import explain_retry
 from gateway.config.explaining.store import explain_store
 from gateway.config.explaining.tls import explain_listener, explain_upstream_tls
+from gateway.config.explaining.tokens import explain_tokens
 from gateway.config.explaining.trials import explain_trial
 from gateway.config.explaining.upstreams import (
     explain_choice,
@@ -180,6 +182,7 @@ def explain_policy(
             "  A request passes only if all of these limits allow it; otherwise none of "
             "them is spent."
         )
+    lines += [f"  {line}" for line in explain_tiers(policy, by_clock=by_clock)]
     lines += [f"  {line}" for line in explain_exceptions(policy)]
     lines += [f"  {line}" for line in explain_trial(policy)]
     lines.append("  Requests over the limit are refused." if is_asked else f"  {_excess(policy)}")
@@ -190,6 +193,8 @@ def explain_policy(
     missing = _missing(policy)
     if missing and not is_asked:
         lines.append(f"  {missing}")
+    if policy.secret:
+        lines.append("  Its keys are hashed with key_secret, and are nowhere shown as they are.")
     if is_shared and policy.consistency != "eventual":
         errors = _STORE_ERROR_ASKED if is_asked else _STORE_ERROR
         lines.append(f"  {errors[policy.on_store_error]}")
@@ -227,6 +232,7 @@ def _explain_server(config: GatewayConfig) -> Iterator[str]:
         yield "It is not ready while a store is unavailable that any policy or listener needs."
     if config.listen:
         yield from _explain_clients(config)
+    yield from explain_tokens(config.jwt)
     server = config.server
     delay = server.shutdown_delay
     taken = f"connections are still accepted for {format_duration(delay)}, then " if delay else ""
@@ -362,7 +368,13 @@ def _excess(policy: PolicyConfig) -> str:
 
 
 def _missing(policy: PolicyConfig) -> str:
-    words = [word for line in policy.limits for word in line.per if ":" in word]
+    words = [
+        # Every path of a route has its parameters.
+        word
+        for line in policy.limits
+        for word in line.per
+        if ":" in word and not word.startswith("path:")
+    ]
     if not words:
         return ""
     lacking = join([key_word(word) for word in dict.fromkeys(words)], "or")
@@ -372,6 +384,7 @@ def _missing(policy: PolicyConfig) -> str:
 _IF_MISSING: Final = {
     "ip": "counted by its client address instead",
     "reject": "answered with 400",
+    "unauthorized": "answered with 401, which tells the client to authenticate itself",
     "skip": "not counted",
     "shared": "counted together with all others without it",
 }

@@ -64,6 +64,7 @@ def json_schema() -> Schema:
     root["properties"]["policies"]["propertyNames"] = {"pattern": _NAME}
     _complete_target(definitions["Target"])
     _complete_policy(definitions["PolicyConfig"])
+    _complete_candidate(definitions["CandidateConfig"])
     _complete_routes(root, definitions)
     complete_listeners(root, definitions, _limited(definitions))
     _add_short_forms(definitions)
@@ -127,6 +128,12 @@ def _add_defaults(definition: Schema, model: type[BaseModel]) -> None:
 def _complete_target(target: Schema) -> None:
     target["properties"] = {"url": _URL, "weight": target["properties"]["weight"]}
     target["required"] = ["url"]
+
+
+def _complete_candidate(candidate: Schema) -> None:
+    candidate["properties"]["limit"] = candidate["properties"]["limits"]
+    candidate.pop("required")
+    candidate["oneOf"] = [{"required": [name]} for name in LINE_FIELDS]
 
 
 def _complete_policy(policy: Schema) -> None:
@@ -244,9 +251,11 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
     short = {
         "AdminConfig": definitions["AdminConfig"]["properties"]["listen"],
         "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
+        "CandidateConfig": limits,
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
         "CorsConfig": definitions["CorsConfig"]["properties"]["origins"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21\x22\x24-\x7e]*)$"},
+        "TierConfig": {"type": "string", "minLength": 1},
         "ConditionConfig": {"type": "string", "minLength": 1},
         "ListConfig": definitions["ListConfig"]["properties"]["values"],
         "PolicyConfig": limits,

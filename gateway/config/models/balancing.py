@@ -98,6 +98,13 @@ class HashBy:
     words: tuple[str, ...]
 
 
+_NOT_HASHED: Final = {
+    "path": ("is a parameter of routes, and an upstream has none", "use path, the whole path"),
+    "jwt": ("is a claim, and only limits count by claims", "for example header:authorization"),
+}
+"""Key words of limits that are not for upstreams: why, and what to use."""
+
+
 def _read_hash(value: object) -> HashBy:
     if not isinstance(value, str):
         hint = "for example hash: header:x-user"
@@ -120,6 +127,10 @@ def _read_hash(value: object) -> HashBy:
             raise problem(
                 f"HTTP requests have no {word}", "for example header:x-user", under=("hash",)
             )
+    for word in words:
+        reason, hint = _NOT_HASHED.get(word.partition(":")[0], ("", ""))
+        if reason:
+            raise problem(f"{word!r} {reason}", hint, under=("hash",))
     for word in ("all", "route"):
         if word in words:
             message = f"{word!r} would send all requests to one target"

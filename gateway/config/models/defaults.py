@@ -19,6 +19,7 @@ from gateway.config.models.policies import (
     has_queue,
 )
 from gateway.config.models.routes import RouteConfig
+from gateway.config.models.tiers import keyed_lines
 from gateway.config.models.upstreams import Timeouts
 from gateway.config.values.base import Model, overlay, untouched
 
@@ -78,6 +79,17 @@ def fill_policy(
             count_refused=policy.count_refused,
             may_owe=may_owe,
         ),
+    }
+    update["tiers"] = {
+        name: bind(
+            keyed_lines(lines, policy.limits),
+            policy.algorithm_of_lines,
+            queue,
+            lease_us=policy.lease,
+            count_refused=policy.count_refused,
+            may_owe=may_owe,
+        )
+        for name, lines in policy.tiers.items()
     }
     for name in ("on_store_error", "headers"):
         if name not in set_fields:

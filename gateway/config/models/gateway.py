@@ -61,11 +61,13 @@ from gateway.config.models.service import (
 )
 from gateway.config.models.shorthand import expand
 from gateway.config.models.throttlex import ThrottlexConfig
+from gateway.config.models.tiers import TierConfig
+from gateway.config.models.tokens import JwtConfig
 from gateway.config.models.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
 from gateway.config.values.address import Address
 from gateway.config.values.base import NAME, NAME_HINT, Model, overlay, untouched
 from gateway.config.values.findings import KEY
-from gateway.config.values.places import Network
+from gateway.config.values.places import KeySecret, Network
 from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.types import (
     LimitLine,
@@ -101,6 +103,7 @@ __all__ = [
     "FrontendConfig",
     "GatewayConfig",
     "HealthConfig",
+    "JwtConfig",
     "LeasedConfig",
     "LimitLine",
     "ListConfig",
@@ -125,6 +128,7 @@ __all__ = [
     "Target",
     "ThrottlexConfig",
     "ThrottrConfig",
+    "TierConfig",
     "Timeouts",
     "UpstreamConfig",
     "UpstreamTlsConfig",
@@ -170,6 +174,15 @@ class GatewayConfig(Model):
     )
     trusted_proxies: Annotated[tuple[Network, ...], ListOf] = Field(
         (), description="Networks of proxies whose X-Forwarded-For and Forwarded are trusted."
+    )
+    key_secret: KeySecret | None = Field(
+        None,
+        description="The secret that policies with secret: true hash their keys with; the same on "
+        "all gateways that share a store.",
+        repr=False,
+    )
+    jwt: JwtConfig | None = Field(
+        None, description="How tokens are verified whose claims limits count by, as in jwt:sub."
     )
     ipv6_prefix: Annotated[WholeNumber, Field(ge=1, le=128), whole_number_schema(1, 128)] = Field(
         64, description="How many leading bits of IPv6 addresses are counted together."

@@ -15,7 +15,6 @@ from pydantic import (
 )
 
 from gateway.config.models.answers import OnLimit
-from gateway.config.models.conditions import Excepting
 from gateway.config.models.consistency import (
     PART_SCHEMA,
     ConsistencyName,
@@ -27,6 +26,7 @@ from gateway.config.models.consistency import (
     terms_of,
 )
 from gateway.config.models.throttlex import PLACEHOLDER, ThrottlexConfig
+from gateway.config.models.tiers import Tiered, check_tiers
 from gateway.config.values.base import Model, untouched
 from gateway.config.values.findings import KEY
 from gateway.config.values.lines import check_line
@@ -53,7 +53,7 @@ AlgorithmName = Literal[
     "concurrency",
 ]
 OnStoreError = Literal["local", "open", "closed"]
-IfMissing = Literal["ip", "reject", "skip", "shared"]
+IfMissing = Literal["ip", "reject", "unauthorized", "skip", "shared"]
 HeaderStyle = Literal["draft", "legacy", "both", "throttlex", "none"]
 
 MAX_LIMITS: Final = 16
@@ -169,7 +169,7 @@ def _check_in_flight(limits: tuple[LimitLine, ...]) -> None:
             raise problem(message, "try a rate, or enforce this limit")
 
 
-class PolicyConfig(Excepting):
+class PolicyConfig(Tiered):
     """Which requests count together, how many may pass, and what happens to the rest."""
 
     algorithm: AlgorithmName = Field(
@@ -235,8 +235,13 @@ class PolicyConfig(Excepting):
     if_missing: IfMissing = Field(
         "ip",
         description="For requests without the header, cookie or query parameter of the key: ip "
-        "counts them by address, reject answers 400, skip does not count them, shared "
-        "counts all of them together.",
+        "counts them by address, reject answers 400, unauthorized answers 401, skip does not "
+        "count them, shared counts all of them together.",
+    )
+    secret: Switch = Field(
+        False,
+        description="Whether keys are replaced by an HMAC with key_secret, in the store and "
+        "wherever they would be shown.",
     )
     headers: HeaderStyle = Field(
         "both",
@@ -292,7 +297,15 @@ class PolicyConfig(Excepting):
         if self.candidate is not None and self.throttlex is not None:
             message = "a policy of ThrottleX has no candidate"
             raise problem(message, "try another policy with mode: shadow", under=("candidate", KEY))
-        check_consistency(self.consistency, self.limits, self.leased, self.eventual, said)
+        check_tiers(
+            self,
+            self.algorithm,
+            count_refused=self.count_refused,
+            is_throttlex=self.throttlex is not None,
+        )
+        of_tiers = (line for lines in self.tiers.values() for line in lines)
+        every = (*self.limits, *of_tiers)
+        check_consistency(self.consistency, every, self.leased, self.eventual, said)
         return self
 
     @property
@@ -330,6 +343,8 @@ def with_candidates(policies: Mapping[str, PolicyConfig]) -> dict[str, PolicyCon
                 "count_refused": False,
                 "mode": "shadow",
                 "candidate": None,
+                "tier": None,
+                "tiers": {},
             }
         )
         for name, policy in policies.items()

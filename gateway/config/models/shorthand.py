@@ -35,7 +35,10 @@ POLICY_FIELDS: Final = (
     "leased",
     "eventual",
     "if_missing",
+    "secret",
     "except",
+    "tier",
+    "tiers",
 )
 """Keys of a policy that may be written on the route itself."""
 

@@ -28,7 +28,7 @@ from gateway.config.values.types import (
     whole_number_schema,
 )
 from gateway.limits.cursor import Cursor
-from gateway.limits.key_words import read_keys
+from gateway.limits.key_words import CLIENT_CERTIFICATE, read_keys
 from gateway.limits.notation import MAX_FILL_US, MAX_PER_SECOND, MAX_PERIOD_US
 from gateway.limits.throttlex import DEFAULTS, SLIDING_WINDOW, TOKEN_BUCKET, Numbers, limit_of
 
@@ -70,6 +70,10 @@ Rate = Annotated[
 """Tokens per second, exactly; written `10` or `0.5`."""
 
 
+_KINDS: Final = frozenset(("header", "cookie", "query", "jwt", CLIENT_CERTIFICATE))
+"""What an API key or a user can be in."""
+
+
 def _read_key_word(value: object) -> str:
     """A key word for a value of the request: `header:x-user-id`."""
     text = value.strip() if isinstance(value, str) else ""
@@ -80,7 +84,8 @@ def _read_key_word(value: object) -> str:
         words = read_keys(line)
     except LimitSyntaxError as error:
         raise problem(error.reason, error.hint, column=error.column) from None
-    if len(words) != 1 or line.position != len(text) or ":" not in words[0]:
+    is_one = len(words) == 1 and line.position == len(text)
+    if not is_one or words[0].partition(":")[0] not in _KINDS:
         raise problem(
             f"{text!r} does not name a value of the request", "for example header:X-User-Id"
         )
@@ -93,7 +98,7 @@ KeyWord = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "pattern": r"^\s*((header|cookie|query):[^\s/+]+"
+            "pattern": r"^\s*((header|cookie|query|jwt):[^\s/+]+"
             r"|client_cert(:(subject|san|fingerprint))?)\s*$",
             "examples": ["header:X-User-Id", "client_cert:subject"],
         }

@@ -13,6 +13,7 @@ from gateway.config.values.redaction import Secrets
 from gateway.config.values.written import WrittenInt
 
 _OCTAL: Final = re.compile(r"([-+]?)0+([0-7]+)")
+_NEVER_SHOWN: Final = (["key_password"], ["key_secret"], ["secret"])
 _OCTAL_KEYS: Final = ("mode",)
 """Keys whose values are octal digits, however they begin."""
 
@@ -68,7 +69,7 @@ def _is_untold(path: Path) -> bool:
     is_field = "request_headers" in names or "response_headers" in names
     is_condition = names[:1] in (["routes"], ["upstreams"]) and names[-2:-1] == ["headers"]
     is_sent = "error_pages" in names or "respond" in names
-    return is_field or is_condition or is_sent or names[-1:] == ["key_password"]
+    return is_field or is_condition or is_sent or names[-1:] in _NEVER_SHOWN
 
 
 def unwritten(root: Node) -> list[Problem]:

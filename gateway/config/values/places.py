@@ -31,6 +31,9 @@ from gateway.config.values.written import as_text, reference_or_digits
 
 T = TypeVar("T")
 
+MIN_KEY_SECRET: Final = 16
+"""Characters of the secret for keys: with it, whoever reads a store could try all keys out."""
+
 NETWORK_PATTERN: Final = r"^\s*[0-9A-Fa-f:.]+(/[0-9]{1,3})?\s*$"
 
 
@@ -95,6 +98,14 @@ def _read_key_password(value: object) -> str:
     raise problem("this is not a valid password", "use text in quotes, or ${file:/run/secrets/key}")
 
 
+def _read_key_secret(value: object) -> str:
+    value = as_text(value)
+    if isinstance(value, str) and len(value) >= MIN_KEY_SECRET:
+        return value
+    message = f"this is not text of at least {MIN_KEY_SECRET} characters"
+    raise problem(message, "make one with: openssl rand -hex 32")
+
+
 def _read_field_text(value: object) -> str:
     value = as_text(value)
     if isinstance(value, str):
@@ -143,6 +154,13 @@ FilePath = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "examples": ["/etc/sluice/tls/cert.pem"]}),
 ]
 """The path of a file; relative paths start from the configuration."""
+
+KeySecret = Annotated[
+    str,
+    PlainValidator(_read_key_secret),
+    WithJsonSchema({"type": "string", "minLength": MIN_KEY_SECRET}),
+]
+"""The secret that keys of limits are hashed with; never shown."""
 
 KeyPassword = Annotated[
     str,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+_KINDS: Final = {"query": "query parameter", "path": "path parameter", "jwt": "claim"}
 
 
 def key_word(word: str) -> str:
@@ -11,7 +14,7 @@ def key_word(word: str) -> str:
     if kind == "client_cert":
         return f"client certificate ({name})"
     if name:
-        return f"{'query parameter' if kind == 'query' else kind} {name}"
+        return f"{_KINDS.get(kind, kind)} {name}"
     return "client address" if word == "ip" else word
 
 

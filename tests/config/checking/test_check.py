@@ -65,7 +65,7 @@ _values = st.recursive(
     max_leaves=6,
 )
 _FIELDS: Final = [
-    *("listen", "store", "domain", "trusted_proxies", "ipv6_prefix", "defaults"),
+    *("listen", "store", "domain", "trusted_proxies", "key_secret", "ipv6_prefix", "defaults"),
     *("upstreams", "policies", "routes", "server", "admin", "ready", "log"),
 ]
 

@@ -69,29 +69,29 @@ LIMITS: Final = [
     (
         "10/s per path",
         "'path' is not a key",
-        "for example route, which counts all paths of a route together",
+        (
+            "for example route, which counts all paths of a route together, or path:id for "
+            "/users/{id}"
+        ),
     ),
     (
         "10/s per url",
         "'url' is not a key",
-        "for example route, which counts all paths of a route together",
+        (
+            "for example route, which counts all paths of a route together, or path:id for "
+            "/users/{id}"
+        ),
     ),
     ("10/s per session", "'session' is not a key", "for example cookie:session"),
     ("10/s per token", "'token' is not a key", "for example header:Authorization"),
-    (
-        "10/s per jwt:sub",
-        "'jwt:' is not a key",
-        (
-            "this is not supported; use one of ip, route, all, host, method, header:NAME, "
-            "cookie:NAME, query:NAME, client_cert"
-        ),
-    ),
+    ("10/s per jwt", "'jwt' is not a key", "for example jwt:sub"),
+    ("10/s per claim:sub", "'claim:' is not a key", "for example jwt:sub"),
     (
         "10/s per country",
         "'country' is not a key",
         (
             "this is not supported; use one of ip, route, all, host, method, header:NAME, "
-            "cookie:NAME, query:NAME, client_cert"
+            "cookie:NAME, query:NAME, path:NAME, jwt:NAME, client_cert"
         ),
     ),
     ("10/s per query", "'query' is not a key", "for example query:api_key"),

@@ -1,0 +1,1 @@
+"""Signed tokens of clients (JSON Web Tokens): keys, signatures, claims."""
