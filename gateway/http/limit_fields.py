@@ -153,7 +153,7 @@ class LimitFields:
     def _fill_in_several(self, decisions: Sequence[Decision]) -> bytes:
         numbers = [decision.remaining for decision in decisions] if self._has_draft else []
         if self._has_legacy:
-            if self._rates or self._is_keyed:
+            if self._rates:
                 decisions = [decisions[index] for index in self._rates]
             tightest = decisions[0]
             for decision in decisions:

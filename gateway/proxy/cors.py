@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gateway.http.answer import Answer
-    from gateway.proxy.request import Request
 
 ANY: Final = "*"
 _LIMIT_FIELDS: Final = (
@@ -48,10 +47,14 @@ class Cors:
         self._exposing = line.encode("ascii")
         self._credentials = b"Access-Control-Allow-Credentials: true\r\n" if credentials else b""
 
-    def of_own(self, reply: Answer, request: Request) -> Answer:
+    def of_own(self, reply: Answer, origins: Sequence[str]) -> Answer:
         """Return a response of the gateway with the fields for the page that requested it.
 
         Where they depend on the page, caches are told even if it may not read the response.
+
+        Args:
+            reply: the response.
+            origins: the `Origin` fields of the request.
         """
         if self._is_open:
             lines = b"Access-Control-Allow-Origin: *\r\n" + self._exposing
@@ -59,27 +62,26 @@ class Cors:
         fields, found = _vary(rb"\1, Origin", reply.fields)
         if not found:
             fields += b"Vary: Origin\r\n"
-        origin = self._allowed(request)
+        origin = self._allowed(origins)
         if origin:
             allowing = b"Access-Control-Allow-Origin: %b\r\n" % origin.encode("ascii")
             fields += allowing + self._credentials + self._exposing
         return reply._replace(fields=fields)
 
-    def of_upstream(self, fields: bytes, request: Request) -> bytes:
+    def of_upstream(self, fields: bytes, origins: Sequence[str]) -> bytes:
         """Return what is added to an upstream's response that has fields of the gateway.
 
         Args:
             fields: of the upstream, each after a line end.
-            request: the request.
+            origins: the `Origin` fields of the request.
         """
-        if _allows(fields) is None or not (self._is_open or self._allowed(request)):
+        if _allows(fields) is None or not (self._is_open or self._allowed(origins)):
             return b""
         return self._exposing
 
-    def _allowed(self, request: Request) -> str:
+    def _allowed(self, origins: Sequence[str]) -> str:
         """Return the origin of the page if it is allowed, otherwise nothing."""
-        said = request.headers.getall("Origin", ())
-        origin = said[0] if len(said) == 1 else ""
+        origin = origins[0] if len(origins) == 1 else ""
         if origin in self._exact or any(
             origin.startswith(start)
             and origin.endswith(end)

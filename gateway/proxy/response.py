@@ -77,7 +77,7 @@ def reply_bytes(exchange: Exchange, reply: Answer, unrouted: Unrouted) -> bytes:
     elif pages is not None:
         reply = pages.render(reply, request)
     if cors is not None:
-        reply = cors.of_own(reply, request)
+        reply = cors.of_own(reply, request.headers.getall("Origin", ()))
     if added:
         added = added_to(reply.fields, added)
     if edit is not None:
@@ -197,7 +197,7 @@ def _head(
     added = added_to(fields, added)
     cors = ruling.route.cors
     if cors is not None and added:
-        added += cors.of_upstream(fields, exchange.request)
+        added += cors.of_upstream(fields, exchange.request.headers.getall("Origin", ()))
     edit = ruling.route.answer_edit
     if edit is not None:
         lines = fields[2:] + b"\r\n" + added if fields else added
