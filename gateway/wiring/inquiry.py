@@ -24,6 +24,7 @@ from gateway.limits.decision import Decision
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.handler import ListenerRules
+from gateway.proxy.peeked_body import known_body
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.proxy.ruling import Ruling
@@ -49,11 +50,13 @@ class Inquiry(NamedTuple):
         head: its head, as a client would send it.
         peer: the address that the connection comes from.
         scheme: `http` or `https`.
+        body: its body.
     """
 
     head: bytes
     peer: str
     scheme: str
+    body: bytes = b""
 
 
 class OtherRoute(NamedTuple):
@@ -153,7 +156,8 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
     request: Request | None = None
     try:
         message = acceptor.settings.parser.parse(inquiry.head)
-        request = Request(connection, message, EMPTY_PAYLOAD)
+        payload = known_body(inquiry.body) if inquiry.body else EMPTY_PAYLOAD
+        request = Request(connection, message, payload)
         if connection.https_port and (reply := gate.to_https(request)) is not None:
             location = reply.fields.partition(b"\r\n")[0].removeprefix(b"Location: ")
             return found._replace(redirect=location.decode("utf-8", "replace"))

@@ -75,7 +75,7 @@ def _read_word(value: object) -> str:
     if others:
         raise problem("a list has one key", f"for example {word}")
     is_other = word in PLAIN_KEYS and word != "ip"
-    if is_other or word in CALLER_KEYS or word.partition(":")[0] in {"path", "jwt"}:
+    if is_other or word in CALLER_KEYS or word.partition(":")[0] in {"path", "jwt", "json", "form"}:
         hint = "use ip, header:NAME, cookie:NAME, query:NAME or client_cert"
         raise problem(f"there are no lists of {word!r}", hint)
     return word
