@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp.hdrs import CONTENT_LENGTH, EXPECT
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from gateway.base.errors import BadRequestError
+from gateway.base.errors import BadRequestError, ClientError
 from gateway.routing.body_values import compile_body_value
 from gateway.routing.values import Read
 
@@ -47,15 +47,23 @@ class PeekedBody:
         return f"<PeekedBody: {len(self._kept)} bytes kept>"
 
     def take(self) -> bool:
-        """Read what is here; return whether no more is needed."""
+        """Read what is here; return whether no more is needed.
+
+        Raises:
+            ClientError: what the client sent is no body.
+        """
         body = self._body
-        if body.exception() is None:
-            is_whole = body.is_eof()
-            self._kept += body.read_nowait()
-            if is_whole and len(self._kept) <= PEEK_MAX:
-                self.whole = self._kept
-                return True
-        return len(self._kept) > PEEK_MAX or body.exception() is not None
+        error = body.exception()
+        if isinstance(error, ClientError):
+            raise error
+        if error is not None:
+            # The client is gone.
+            return True
+        is_whole = body.is_eof()
+        self._kept += body.read_nowait()
+        if is_whole and len(self._kept) <= PEEK_MAX:
+            self.whole = self._kept
+        return is_whole or len(self._kept) > PEEK_MAX
 
     async def fill(self, client: ServedConnection) -> None:
         """Read until no more is needed.

@@ -20,6 +20,7 @@ policies:
   form: {{ limit: 1/h per form:user, if_missing: unauthorized }}
   hidden: {{ limit: 1/h per json:user, secret: true }}
 key_secret: 0123456789abcdef
+server: {{ body_timeout: 2s }}
 routes:
   /login: {{ upstream: {url}, policies: login }}
   /inner: {{ upstream: {url}, policies: inner }}
@@ -178,6 +179,22 @@ def test_a_body_is_sent_again_when_it_is_tried_again(gateway: Gateway, upstream:
 def test_limits_of_the_body_stay(gateway: Gateway) -> None:
     """`max_body` is the route's; what does not come is waited for no longer than anywhere."""
     assert statuses(gateway, "/small", b'{"user": "huge"%b}' % (b" " * 200)) == [413]
+
+
+def test_what_is_no_body_is_refused(gateway: Gateway, upstream: Echo) -> None:
+    """Chunks that are none get 400 and what does not come 408, before anything is counted."""
+    before = len(upstream.heads)
+    for path in ("/login", "/inner"):
+        with RawClient(gateway.port) as client:
+            client.request(path, JSON, "Transfer-Encoding: chunked", method="POST")
+            client.send(b'8\r\n{"user":\r\nnothing\r\n')
+            assert client.read("POST").status == 400
+        with RawClient(gateway.port) as client:
+            client.request(path, JSON, "Content-Length: 17", method="POST")
+            client.send(b'{"user":')
+            assert client.read("POST").status == 408
+    assert len(upstream.heads) == before
+    assert statuses(gateway, "/login", b'{"user":"nothing"}') == [200]
 
 
 def test_a_client_that_leaves_is_forgotten(gateway: Gateway, upstream: Echo) -> None:
