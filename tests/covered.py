@@ -25,7 +25,7 @@ COVERED: Final[Mapping[str, str]] = {
     "config/reading/test_source.py": "config.reading.nodes",
     "config/test_golden.py": (
         "base.errors config.checking.* config.explaining.* config.models.* config.reading.*"
-        " config.values.* http.editing.pages systems.*.capabilities systems.*.config"
+        " config.values.* systems.*.capabilities systems.*.config"
         " systems.*.explaining"
     ),
     "config/test_spellings.py": "config.values.store_url",
@@ -36,6 +36,8 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_exceptions.py": (
         "routing.access routing.conditions routing.lists wiring.conditions wiring.inspection"
     ),
+    "e2e/test_tiers.py": "limiter.tiers routing.tiers wiring.sources wiring.tables",
+    "wiring/test_lists.py": "wiring.file_source",
     "e2e/test_explain.py": "command.explaining wiring.inquiry",
     "e2e/test_reload.py": "command.asking command.printing",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
@@ -45,6 +47,7 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_tokens.py": "wiring.tokens",
     "e2e/test_own_answers.py": "proxy.direct_responses wiring.routes",
     "http/editing/test_template.py": "http.editing.fields proxy.changes",
+    "http/editing/test_pages.py": "http.editing.plain_page",
     "importing/test_envoy_ratelimit.py": "importing.*",
     "library/test_limiter.py": "config.models.library library.*",
     "library/test_middlewares.py": "integrations.*",

@@ -28,6 +28,7 @@ class Request(NamedTuple):
     """The parts of a request that keys are made from."""
 
     client: str = "203.0.113.7"
+    is_from_proxy: bool = False
     client_key: str = "203.0.113.7"
     host: str = "api.example.com"
     method: str = "GET"

@@ -182,7 +182,11 @@ def _of_limit(policy: PolicyConfig, limit: CountedLimit) -> Iterator[str]:
     from gateway.wiring.policies import titles_of
 
     name, title = limit.rule.policy.name, limit.rule.title
-    line = policy.limits[titles_of(name, policy).index(title)]
+    tier = limit.rule.limit.scope.removeprefix(f"{name}~").partition("/")[0]
+    lines = policy.tiers.get(tier) or policy.limits
+    line = lines[titles_of(name, lines).index(title)]
+    if lines is not policy.limits:
+        yield f"  Tier of policy {name}: {tier}."
     yield f"  Policy {name}: {line.text}: {explain_limit(line)}."
     yield f"    Key: {limit.key}. Cost: 1."
     if not limit.is_enforced:

@@ -6,6 +6,7 @@ keys, with the same statuses, fields and bodies.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache
@@ -18,14 +19,13 @@ from gateway.base.errors import BadRequestError, ConfigError, Problem
 from gateway.config.values.paths import PathError, parse_path, split_pattern
 from gateway.http.answer import (
     Answer,
-    LimitFields,
     closed,
-    limit_fields,
     problem,
     refusal,
     throttlex_closed,
     throttlex_refusal,
 )
+from gateway.http.limit_fields import LimitFields, limit_fields
 from gateway.library import Limiter
 from gateway.library.decision import split_fields
 from gateway.limiter.decider import Outcome, refused_key, refusing_rule
@@ -92,12 +92,13 @@ _FREE: Final = GuardVerdict([], None)
 class _View:
     """The view of a request that keys are made from."""
 
-    __slots__ = ("_head", "client", "client_key")
+    __slots__ = ("_head", "client", "client_key", "is_from_proxy")
     # Only the server in front of a middleware has it.
     client_certificate: ClassVar[None] = None
 
-    def __init__(self, head: Head, client: str, client_key: str) -> None:
+    def __init__(self, head: Head, client: str, client_key: str, *, is_from_proxy: bool) -> None:
         self._head = head
+        self.is_from_proxy = is_from_proxy
         self.client = client
         self.client_key = client_key
 
@@ -198,7 +199,9 @@ class Guard:
             head.headers.getall("X-Forwarded-For", ()),
             head.headers.getall("Forwarded", ()),
         )
-        view = _View(head, client, self._addresses.bucket(client))
+        addresses = self._addresses
+        is_from_proxy = addresses.is_trusted(head.peer)
+        view = _View(head, client, addresses.bucket(client), is_from_proxy=is_from_proxy)
         route = self._everywhere
         if self._table is not None:
             path = head.path if head.path != "*" else "/"
@@ -250,9 +253,11 @@ def added_fields(names: Iterable[str], fields: Fields) -> tuple[frozenset[str], 
 
 def _refusal(outcome: Outcome) -> Answer:
     policy = refusing_rule(outcome).policy
+    draw = random.random() if policy.jitter else 0.0  # noqa: S311 - no secret
     if policy.body == "throttlex":
-        return throttlex_refusal(policy, outcome.verdict, refused_key(outcome), wall_us())
-    return refusal(policy, outcome.verdict)
+        key = refused_key(outcome)
+        return throttlex_refusal(policy, outcome.verdict, key, wall_us(), draw)
+    return refusal(policy, outcome.verdict, draw)
 
 
 def _closed(policy: CompiledPolicy, verdict: Verdict) -> Answer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gateway.base.clock import US
 from gateway.base.errors import GatewayError
-from gateway.http.answer import LimitFields, retry_after_s
+from gateway.http.answer import retry_after_s
+from gateway.http.limit_fields import LimitFields
 from gateway.limiter.decider import Outcome, refusing_rule
 from gateway.limiter.plan import Rule
 from gateway.limits.decision import NEVER

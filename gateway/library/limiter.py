@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -32,9 +31,10 @@ from gateway.limiter.plan import Plan
 from gateway.observe.metrics import GatewayMetrics
 from gateway.stores.base import Store
 from gateway.stores.memory.store import MemoryStore
+from gateway.wiring.file_source import INTERVAL_S
 from gateway.wiring.limiter import decider_of, overrides_of, reader_of, store_of
-from gateway.wiring.lists import INTERVAL_S, contents, lists_of, load_lists
 from gateway.wiring.policies import key_hash_of
+from gateway.wiring.sources import Sources
 
 log = logging.getLogger(__name__)
 
@@ -128,13 +128,13 @@ class Limiter:
         self._own_store = store
         self._make_store = store_of(self.config, self.metrics)
         self._overrides = overrides_of(self.config)
-        self._lists = lists_of(self.config)
+        self._sources = Sources(self.config)
         self._renewal: Renewal | None = None
         self._questions = Questions(
             self.config.policies,
             self.metrics,
             self._overrides,
-            contents(self._lists),
+            self._sources,
             key_hash_of(self.config),
         )
         self._open: Asker | None = None
@@ -180,7 +180,7 @@ class Limiter:
             raise RuntimeError("the limiter is open already")
         await self._closed()
         try:
-            await in_thread(partial(load_lists, self._lists))
+            await in_thread(self._sources.load)
         except StartError as error:
             problem = Problem("", 0, 0, error.path, error.message, error.hint)
             raise ConfigError([problem]) from error
@@ -191,9 +191,7 @@ class Limiter:
             self._immediate = immediate_limits(self._questions, store)
         try:
             await self._open.start()
-            self._renewal = Renewal(
-                list(self._lists.values()), interval_s=INTERVAL_S, subject="lists"
-            )
+            self._renewal = Renewal(self._sources.all, interval_s=INTERVAL_S, subject="lists")
             self._renewal.start()
             await becomes(lambda: decider.is_ready, CONNECT_S)
         except BaseException:

@@ -25,6 +25,8 @@ class PolicyOptions(TypedDict, total=False):
     leased: Mapping[str, int | str]
     eventual: Mapping[str, str]
     mode: str
+    tier: str | Mapping[str, str]
+    tiers: Mapping[str, str | Sequence[str]]
     except_: str | Sequence[str | Mapping[str, Any]]
     candidate: str | Sequence[str] | Mapping[str, str | Sequence[str]]
     if_missing: IfMissing

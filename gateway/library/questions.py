@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from gateway.config.checking.messages import did_you_mean
@@ -16,8 +15,8 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.routing.keys import identity
 from gateway.routing.secret_key import KeyHash
 from gateway.stores.base import Ask
-from gateway.wiring.conditions import Lists
 from gateway.wiring.policies import UNREAD, RouteKeys, compile_plan, compile_policy, readers_of
+from gateway.wiring.sources import Sources
 
 EVERYBODY: Final = "all"
 """The identity of limits with `per all`, and the default key."""
@@ -94,10 +93,10 @@ class Questions:
         policies: Mapping[str, PolicyConfig],
         metrics: GatewayMetrics,
         overrides: KeyOverrides | None = None,
-        lists: Lists = MappingProxyType({}),
+        sources: Sources | None = None,
         key_hash: KeyHash | None = None,
     ) -> None:
-        self._lists = lists
+        self._sources = sources if sources is not None else Sources()
         self._named = dict(policies)
         self._configs = with_candidates(policies)
         self._policies: dict[str, CompiledPolicy] = {
@@ -137,7 +136,7 @@ class Questions:
             ValueError: there is no such policy; or it counts by a parameter that the path lacks.
         """
         readers = UNREAD if pattern is None else readers_of(pattern)
-        key_of = RouteKeys(route, self._lists, readers)
+        key_of = RouteKeys(route, self._sources, readers)
         return compile_plan(key_of, self._check(names), self._configs, self._policies)
 
     def _check(self, names: Names) -> tuple[str, ...]:

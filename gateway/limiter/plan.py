@@ -53,6 +53,8 @@ class CompiledPolicy:
         overrides: the numbers of keys that have their own; None if no key has.
         enforced_parts: for how many keys it is enforced, in parts of `PARTS_PER_WHOLE`; for the
             others it only decides and counts.
+        has_tiers: whether its limits depend on the request.
+        jitter: by how much `Retry-After` is lengthened at most, in parts of `PARTS_PER_WHOLE`.
         key_hash: replaces its keys, if they are secret; None if they are not.
     """
 
@@ -69,6 +71,8 @@ class CompiledPolicy:
     throttlex_headers: bool = False
     overrides: KeyOverrides | None = None
     enforced_parts: int = PARTS_PER_WHOLE
+    has_tiers: bool = False
+    jitter: int = 0
     key_hash: Callable[[str], str] | None = None
 
 
@@ -143,6 +147,11 @@ class Plan:
     def __repr__(self) -> str:
         names = ", ".join(policy.name for policy in self.policies)
         return f"<Plan of {len(self.rules)} limits: {names}>"
+
+    @property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """Return the rules that may apply to a request."""
+        return self.rules
 
     def ask(self, request: Any) -> tuple[Ask, tuple[Rule, ...]] | MissingKey | None:
         """Return the ask for the store, with the rules of its limits.
@@ -287,6 +296,11 @@ class KeyedRules:
 def is_keyed(rules: Sequence[Rule]) -> bool:
     """Return whether the numbers of any of these rules depend on the key."""
     return any(rule.policy.overrides is not None for rule in rules)
+
+
+def is_tiered(rules: Sequence[Rule]) -> bool:
+    """Return whether there are other rules for some requests."""
+    return any(rule.policy.has_tiers for rule in rules)
 
 
 def is_tried(rules: Sequence[Rule]) -> bool:

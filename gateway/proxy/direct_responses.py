@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from html import escape
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
 from gateway.base.clock import wall_us
 from gateway.base.errors import BadRequestError
-from gateway.http.answer import PROBLEM_TYPE, Answer, problem, status_line
+from gateway.http.answer import (
+    PROBLEM_TYPE,
+    THROTTLEX_TYPE,
+    Answer,
+    plain_refusal,
+    problem,
+    status_line,
+)
 from gateway.http.editing.negotiation import preferred
-from gateway.http.editing.pages import Page, fill_page
+from gateway.http.editing.pages import Facts, Page, fill_html, fill_problem, fill_text
+from gateway.http.editing.plain_page import PLAIN_PAGE_FIELDS, plain_page, plain_text
 from gateway.http.editing.template import Template, renderer
 from gateway.proxy.head import http_date
 from gateway.routing.escapes import PRINTABLE, Escapes
@@ -24,10 +32,16 @@ if TYPE_CHECKING:
     from gateway.proxy.request import Request
 
     DirectResponse = Callable[[Request], Answer]
-    Form = Literal["json", "html", "text"]
+    Form = Literal["json", "throttlex", "html", "text"]
 
 _OFFERS: Final[dict[Form, tuple[str, ...]]] = {
     "json": ("application/problem+json", "application/json"),
+    "html": ("text/html",),
+    "text": ("text/plain",),
+}
+_OFFERS_BY_THROTTLEX: Final[dict[Form, tuple[str, ...]]] = {
+    "throttlex": ("application/json",),
+    "json": ("application/problem+json",),
     "html": ("text/html",),
     "text": ("text/plain",),
 }
@@ -35,6 +49,12 @@ _kept_with_errors: Final = re.compile(
     rb"(?im)^((?:retry-after|www-authenticate|allow|proxy-status):[^\r\n]*)"
 ).findall
 """Fields of an error that clients act on: a page in its place has them as well."""
+_retry_after: Final = re.compile(rb"(?im)^retry-after:[ \t]*([0-9]{1,9})[ \t]*\r$").search
+_HTML_TYPE: Final = b"Content-Type: text/html; charset=utf-8\r\n"
+_NO_STORE: Final = b"Cache-Control: no-store\r\n"
+_VARY: Final = b"Vary: Accept\r\n"
+KNOWN_MAX: Final = 1024
+"""How many pages are cached: one for each time to wait."""
 _URL: Final = PRINTABLE.translate(None, b' "<>\\^`{|}')
 _escape: Final = Escapes(_URL).apply
 
@@ -120,7 +140,7 @@ class ErrorPages:
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self._pages = pages
-        self._made: dict[tuple[int, Form], tuple[bytes, bytes]] = {}
+        self._made: dict[tuple[int, Form, int | None, bytes], tuple[bytes, bytes]] = {}
         self.intercepted = frozenset(
             int(status)
             for status in HTTPStatus
@@ -131,41 +151,51 @@ class ErrorPages:
         return self._pages.get(str(status)) or self._pages.get(f"{status // 100}xx")
 
     def render(self, reply: Answer, request: Request) -> Answer:
-        """Return a problem document in the format that the client prefers."""
-        if not reply.fields.startswith(PROBLEM_TYPE):
+        """Return a problem document, or ThrottleX's, in the format that the client prefers."""
+        accept = request.headers.getall("Accept", ())
+        found = _retry_after(reply.fields)
+        wait = None if found is None else int(found[1])
+        if reply.fields.startswith(PROBLEM_TYPE):
+            form = preferred(accept, _OFFERS, "json")
+            kept = reply.fields[len(PROBLEM_TYPE) :]
+        elif reply.fields.startswith(THROTTLEX_TYPE):
+            form = preferred(accept, _OFFERS_BY_THROTTLEX, "throttlex")
+            kept = reply.fields[len(THROTTLEX_TYPE) :]
+            if form == "throttlex":
+                return reply._replace(fields=THROTTLEX_TYPE + _VARY + kept)
+            kept = _NO_STORE + kept
+            # The same for all of its refusals, unlike its own, with a key and the time of day.
+            reply = plain_refusal(reply.status, wait)
+        else:
             return reply
-        form = preferred(request.headers.getall("Accept", ()), _OFFERS, "json")
-        made = self._made.get((reply.status, form))
+        known_as = (reply.status, form, wait, reply.body)
+        made = self._made.get(known_as)
         if made is None:
-            made = self._made[reply.status, form] = self._make(reply.status, form)
+            if len(self._made) >= KNOWN_MAX:
+                self._made.clear()
+            facts = Facts(reply.status, HTTPStatus(reply.status).phrase, _title(reply), wait)
+            made = self._made[known_as] = self._make(facts, form)
         kind, body = made
-        fields = (kind or PROBLEM_TYPE) + b"Vary: Accept\r\n" + reply.fields[len(PROBLEM_TYPE) :]
-        return Answer(reply.status, fields, body if kind else reply.body)
+        return Answer(reply.status, (kind or PROBLEM_TYPE) + _VARY + kept, body or reply.body)
 
-    def _make(self, status: int, form: Form) -> tuple[bytes, bytes]:
-        """Return Content-Type and body; both empty if the problem document stays."""
-        page = self._page(status) or Page()
-        reason = HTTPStatus(status).phrase
+    def _make(self, facts: Facts, form: Form) -> tuple[bytes, bytes]:
+        """Return the first fields and the body; both empty if the problem document stays."""
+        page = self._page(facts.status) or Page()
         if form == "json":
             if page.problem is None:
                 return b"", b""
-            return PROBLEM_TYPE, _fill(page.problem, status, reason)
+            return PROBLEM_TYPE, fill_problem(page.problem, facts).encode()
         if form == "text":
-            text = "{status} {reason}\n" if page.text is None else page.text
-            return b"Content-Type: text/plain; charset=utf-8\r\n", _fill(text, status, reason)
-        html = _PLAIN_PAGE if page.html is None else page.html
-        body = _fill(html, status, escape(reason))
-        return b"Content-Type: text/html; charset=utf-8\r\n", body
+            text = plain_text(facts) if page.text is None else fill_text(page.text, facts)
+            return b"Content-Type: text/plain; charset=utf-8\r\n", text.encode()
+        if page.html is None:
+            return _HTML_TYPE + PLAIN_PAGE_FIELDS, plain_page(facts).encode()
+        return _HTML_TYPE, fill_html(page.html, facts).encode()
 
 
-_PLAIN_PAGE: Final = (
-    '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-    "<title>{status} {reason}</title>\n<h1>{status} {reason}</h1>\n</html>\n"
-)
-
-
-def _fill(text: str, status: int, reason: str) -> bytes:
-    return fill_page(text, status, reason).encode()
+def _title(reply: Answer) -> str:
+    title: str = json.loads(reply.body)["title"]
+    return title
 
 
 def response_head(reply: Answer, connection: bytes = b"", fields: bytes = b"") -> bytes:

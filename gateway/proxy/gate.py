@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -305,10 +306,11 @@ class Gate:
         ruling.policy = policy.name
         ruling.decision = "refuse"
         policy.metrics.refused += 1
+        draw = random.random() if policy.jitter else 0.0  # noqa: S311 - no secret
         if policy.body == "throttlex":
             key = refused_key(outcome)
-            return answer.throttlex_refusal(policy, outcome.verdict, key, wall_us())
-        return answer.refusal(policy, outcome.verdict)
+            return answer.throttlex_refusal(policy, outcome.verdict, key, wall_us(), draw)
+        return answer.refusal(policy, outcome.verdict, draw)
 
     async def wait(
         self, ruling: Ruling, outcome: Outcome, has_left: Callable[[], bool]

@@ -48,6 +48,9 @@ _BY_STATUS: Final = {
     504: DEADLINE_EXCEEDED,
 }
 
+MAX_PUSHBACK_MS: Final = 2**31 - 1
+"""25 days, the most that `grpc-retry-pushback-ms` can say."""
+
 _is_grpc: Final = re.compile(r"application/grpc(?:[+;].*)?", re.IGNORECASE | re.DOTALL).fullmatch
 _timeout: Final = re.compile(r"([0-9]{1,8})([HMSmun])").fullmatch
 _UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -118,14 +121,17 @@ def code_of(reply: Answer, error: str, *, is_refused: bool) -> int:
 def grpc_reply(reply: Answer, code: int) -> Answer:
     """Return an answer of the gateway as one to a call: a head without a body.
 
-    `grpc-retry-pushback-ms` (gRFC A6) says when to come back, where `Retry-After` does; if a
-    refused call can never pass, it is negative.
+    `grpc-retry-pushback-ms` (gRFC A6) says when to come back, where `Retry-After` does. It is
+    negative, which means not at all, if a refused call can never pass, or only after more
+    milliseconds than its 32 bits hold.
     """
     fields = b"".join(_kept_fields(reply.fields))
     after = _retry_after(reply.fields)
     pushback = b""
     if after is not None:
-        pushback = b"Grpc-Retry-Pushback-Ms: %d\r\n" % (int(after[1]) * 1000)
+        after_ms = int(after[1]) * 1000
+        pushback_ms = after_ms if after_ms <= MAX_PUSHBACK_MS else -1
+        pushback = b"Grpc-Retry-Pushback-Ms: %d\r\n" % pushback_ms
     elif code == RESOURCE_EXHAUSTED:
         pushback = b"Grpc-Retry-Pushback-Ms: -1\r\n"
     message = quote(_message(reply), safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}~")

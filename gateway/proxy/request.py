@@ -90,6 +90,11 @@ class Request:
         return self.connection.certificate
 
     @property
+    def is_from_proxy(self) -> bool:
+        """Return whether a trusted proxy has sent it."""
+        return self.connection.is_trusted
+
+    @property
     def is_http_2(self) -> bool:
         """Return whether it came over HTTP/2: a message ends with its stream, not by its framing.
 

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.http.answer import LimitFields
 from gateway.http.editing.fields import FieldEdit
+from gateway.http.limit_fields import LimitFields
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import Plan
 from gateway.observe.metrics import RouteMetrics
 from gateway.proxy.changes import Outgoing
+from gateway.proxy.cors import Cors
 from gateway.proxy.direct_responses import ErrorPages
 from gateway.proxy.upstream.retry import RetryRule
 from gateway.proxy.upstream.targets import Upstream
+from gateway.proxy.upstream_limits import Combine
 from gateway.routing.access import Access
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Route:
         answer_edit: the changes to the header fields of its answers; None for no change.
         pages: the formats of errors; None for problem documents.
         intercepted: statuses of the upstream's answers that error pages replace; None for none.
+        cors: which pages of other sites may read its answers; None if it does not say.
+        combine_limits: combines an upstream's fields about its limits with `limit_fields`.
         repeats_refusals: whether a refusal may be sent again as long as it holds.
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
@@ -63,6 +67,8 @@ class Route:
     answer_edit: FieldEdit[Request] | None
     pages: ErrorPages | None
     intercepted: frozenset[int] | None
+    cors: Cors | None
+    combine_limits: Combine
     repeats_refusals: bool
     decider: Decider
     reads_body: bool = False

@@ -33,9 +33,10 @@ from gateway.proxy.client.admission import (
 from gateway.proxy.client.handler import Configured, ConnectionSettings, ListenerRules
 from gateway.proxy.client.request_parser import RequestParser
 from gateway.proxy.client.timeouts import ClientTimeouts
-from gateway.proxy.direct_responses import ErrorPages, response_head
+from gateway.proxy.direct_responses import response_head
 from gateway.proxy.driver import Driver
 from gateway.proxy.gate import Gate
+from gateway.proxy.response import Unrouted
 from gateway.routing.spelling import Reserved
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ProxySettings(NamedTuple):
         access_log: takes one line for each request; None without a log.
         bounds: how many clients there may be.
         reserved: as in `ConnectionSettings`.
-        pages: the formats of errors where no route is known; None for problem documents.
+        unrouted: how requests are answered where no route is known.
     """
 
     gate: Gate
@@ -64,7 +65,7 @@ class ProxySettings(NamedTuple):
     access_log: AccessLog | None
     bounds: ClientBounds
     reserved: Reserved
-    pages: ErrorPages | None = None
+    unrouted: Unrouted = Unrouted()
 
 
 class Proxy:
@@ -89,7 +90,7 @@ class Proxy:
         self._clients: set[OpenConnection] = set()
         self._all_gone = asyncio.Event()
         self.crowd = Portions()
-        self._driver = Driver(settings.gate, metrics, settings.access_log, settings.pages)
+        self._driver = Driver(settings.gate, metrics, settings.access_log, settings.unrouted)
         # Saves a call per request.
         self.serve = self._driver.serve
         self.refuse = self._driver.refuse
@@ -128,7 +129,7 @@ class Proxy:
                 missing keep theirs.
         """
         self._gate = settings.gate
-        self._driver.reconfigure(settings.gate, settings.access_log, settings.pages)
+        self._driver.reconfigure(settings.gate, settings.access_log, settings.unrouted)
         self._of_connections = self._connection_settings(settings)
         for acceptor in {*listeners, *(client.acceptor for client in self._clients)}:
             before = acceptor.settings

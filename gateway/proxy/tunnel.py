@@ -17,7 +17,6 @@ from gateway.base.clock import monotonic_ns
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.hang_up import HangUpWatch
 from gateway.proxy.client.reset import reset
-from gateway.proxy.upstream.answer_head import without_limits
 from gateway.proxy.websocket import SWITCH, SWITCHED
 
 if TYPE_CHECKING:
@@ -105,7 +104,9 @@ class Tunnel:
         answer = self._connection.answer
         head, first = answer.head, answer.take()
         added = self._ruling.added_fields
-        fields = without_limits(head.fields, added) if head.tells_limits else head.fields
+        fields = head.fields
+        if head.tells_limits:
+            fields, added = self._ruling.route.combine_limits(fields, added)
         client.transport.write(b"%b%b\r\n%b%b\r\n" % (head.status_line, fields, added, SWITCH))
         if first:
             upstream.data_received(first)

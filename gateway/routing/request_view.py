@@ -31,6 +31,10 @@ class RequestView(Protocol):
         """The client's address; other text if it has none."""
 
     @property
+    def is_from_proxy(self) -> bool:
+        """Whether a trusted proxy has sent it."""
+
+    @property
     def client_key(self) -> str:
         """The client's address as `ClientAddress.bucket` returns it."""
 

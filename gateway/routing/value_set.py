@@ -1,7 +1,7 @@
-"""Sets of texts, of up to a million, in little more memory than their text.
+"""Tables and sets of texts, of up to a million, in little more memory than their text.
 
-A frozen hash table: the texts stand one after the other, and a flat array of slots says where each
-of them begins (open addressing, at most half full).
+A frozen hash table: the texts stand one after the other, each after a number, and a flat array of
+slots says where each of them begins (open addressing, at most half full).
 """
 
 from __future__ import annotations
@@ -18,27 +18,34 @@ _BATCH: Final = 512
 _SIZE_BYTES: Final = 2
 MAX_VALUE: Final = 0xFFFF
 """The longest text in bytes."""
+MAX_NUMBER: Final = 0xFF
+"""The highest number of a text."""
+MISSING: Final = -1
 
 
-class ValueSet:
-    """A set of texts. Immutable.
+class ValueTable:
+    """A number for each of some texts. Immutable.
 
     Args:
-        values: the texts, each of at most `MAX_VALUE` bytes in UTF-8.
-        pause: called again and again while the set is made, so that other threads get their turn.
+        rows: the texts, each of at most `MAX_VALUE` bytes in UTF-8, with their numbers, at most
+            `MAX_NUMBER`. If a text is there twice, its first number counts.
+        pause: called again and again while the table is made, so that other threads get their turn.
     """
 
     __slots__ = ("_mask", "_slots", "_texts")
 
-    def __init__(self, values: Iterable[str], pause: Callable[[], None] = no_pause) -> None:
+    def __init__(
+        self, rows: Iterable[tuple[str, int]], pause: Callable[[], None] = no_pause
+    ) -> None:
         # The first byte stands for "no text".
         texts = bytearray(1)
         begins: list[int] = []
-        iterator = iter(values)
+        iterator = iter(rows)
         while batch := list(islice(iterator, _BATCH)):
-            for value in batch:
+            for value, number in batch:
                 text = _encoded(value)
                 begins.append(len(texts))
+                texts.append(number)
                 texts += len(text).to_bytes(_SIZE_BYTES, "big") + text
             pause()
         size = 2
@@ -62,18 +69,31 @@ class ValueSet:
         self._slots[slot] = at
 
     def _text(self, at: int) -> bytes:
-        begin = at + _SIZE_BYTES
-        return self._texts[begin : begin + int.from_bytes(self._texts[at:begin], "big")]
+        begin = at + 1 + _SIZE_BYTES
+        return self._texts[begin : begin + int.from_bytes(self._texts[at + 1 : begin], "big")]
 
-    def __contains__(self, value: str) -> bool:
-        """Return whether a text is one of them."""
+    def find(self, value: str) -> int:
+        """Return the number of a text; `MISSING` if it is none of them."""
         text = _encoded(value)
         slot = crc32(text) & self._mask
         while found := self._slots[slot]:
             if self._text(found) == text:
-                return True
+                return self._texts[found]
             slot = slot + 1 & self._mask
-        return False
+        return MISSING
+
+
+class ValueSet:
+    """A set of texts. Immutable; arguments as in `ValueTable`."""
+
+    __slots__ = ("_find",)
+
+    def __init__(self, values: Iterable[str], pause: Callable[[], None] = no_pause) -> None:
+        self._find = ValueTable(((value, 0) for value in values), pause).find
+
+    def __contains__(self, value: str) -> bool:
+        """Return whether a text is one of them."""
+        return self._find(value) != MISSING
 
 
 def _encoded(value: str) -> bytes:

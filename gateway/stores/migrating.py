@@ -45,13 +45,18 @@ def chosen(parts: int, policies: Sequence[str] = ()) -> IsMoving:
     names = frozenset(policies)
 
     def is_moving(limit: Limit, key: str) -> bool:
-        # The scope of a limit is its policy's name and what it counts by.
-        if names and limit.scope.rpartition("/")[0] not in names:
+        if names and not names & _policies_of(limit.scope):
             return False
         identity = f"{limit.scope}\0{key}".encode("utf-8", "surrogatepass")
         return crc32(identity) % PARTS_PER_WHOLE < parts
 
     return is_moving
+
+
+def _policies_of(scope: str) -> set[str]:
+    """Return what a limit's scope may be named after: a policy, or a tier or candidate of one."""
+    name = scope.rpartition("/")[0]
+    return {name, name.rpartition("~")[0]}
 
 
 class _NewStorePart(NamedTuple):

@@ -7,7 +7,7 @@ other spelling.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gateway.config.models.balancing import HashBy
 from gateway.config.models.gateway import GatewayConfig
@@ -50,11 +50,22 @@ def limiting_fields(config: GatewayConfig) -> Iterator[str]:
     for policy in with_candidates(config.policies).values():
         for line in policy.limits:
             yield from headers_of(line.per)
-            if config.jwt is not None and any(word.startswith("jwt:") for word in line.per):
-                yield from headers_of([config.jwt.word])
+            yield from _of_tokens(config, line.per)
+        for line in (line for lines in policy.tiers.values() for line in lines):
+            yield from headers_of(line.per)
+            yield from _of_tokens(config, line.per)
+        if policy.tier is not None:
+            yield from headers_of((policy.tier.per,))
+            yield from _of_tokens(config, (policy.tier.per,))
         for exception in policy.exceptions:
             yield from exception.headers
     yield from headers_of(one.per for one in config.lists.values())
+
+
+def _of_tokens(config: GatewayConfig, per: Iterable[str]) -> Iterator[str]:
+    """Yield the field that has the token, if claims of it are among some key words."""
+    if config.jwt is not None and any(word.startswith("jwt:") for word in per):
+        yield from headers_of([config.jwt.word])
 
 
 def _deciding(config: GatewayConfig) -> Iterator[str]:

@@ -34,7 +34,6 @@ from gateway.routing.reasons import RoutedRequest, why_before, why_not
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
 from gateway.wiring.conditions import compile_exceptions
-from gateway.wiring.lists import contents, load_lists
 from gateway.wiring.running import ProcessParts, RunningConfig
 
 STORE_S: Final = 2.0
@@ -134,7 +133,7 @@ async def inquire(config: GatewayConfig, inquiry: Inquiry) -> Findings:
     """
     metrics = GatewayMetrics(gateway.__version__)
     running = RunningConfig(config, ProcessParts(metrics, has_frontends=False))
-    load_lists(running.lists)
+    running.sources.load()
     running.compile()
     try:
         return await _follow(running, Proxy(running.settings(None), metrics), inquiry)
@@ -190,7 +189,9 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     if running.reader is not None:
         await running.reader.start()
     tokens = running.tokens
-    if tokens is not None and any("jwt:" in rule.word for rule in plan.rules):
+    if tokens is not None and any(
+        "jwt:" in rule.word or rule.policy.has_tiers for rule in plan.all_rules
+    ):
         await tokens.source.start()
         found = found._replace(token=tokens.explain(request))
     question = plan.ask(request)
@@ -210,7 +211,7 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
 
 def _exempt(running: RunningConfig, plan: Plan, request: Request) -> list[str]:
     policies = with_candidates(running.config.policies)
-    lists = contents(running.lists)
+    lists = running.sources.contents
     return [
         policy.name
         for policy in plan.policies

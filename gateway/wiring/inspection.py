@@ -5,11 +5,11 @@ from __future__ import annotations
 from gateway.config.checking.check import Inspect, Inspection
 from gateway.config.models.gateway import GatewayConfig
 from gateway.wiring import certificates
-from gateway.wiring.lists import list_problems
+from gateway.wiring.sources import source_problems
 
 
 def inspection(*, is_start: bool) -> Inspect:
-    """Return a function that checks the files of certificates and lists.
+    """Return a function that checks the files of certificates, lists and tables.
 
     Args:
         is_start: as in `certificates.inspection`.
@@ -18,6 +18,6 @@ def inspection(*, is_start: bool) -> Inspect:
 
     def inspect(config: GatewayConfig) -> Inspection:
         found = inspect_certificates(config)
-        return found._replace(problems=[*found.problems, *list_problems(config)])
+        return found._replace(problems=[*found.problems, *source_problems(config)])
 
     return inspect

@@ -7,8 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from gateway.config.models.consistency import parts
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.models.policies import candidate_name, with_candidates
+from gateway.config.models.tiers import BY_ADDRESS, OWN
+from gateway.config.values.types import LimitLine
 from gateway.limiter.plan import (
     CompiledPolicy,
     CompileKey,
@@ -20,6 +23,7 @@ from gateway.limiter.plan import (
     bounded,
     is_keyed,
 )
+from gateway.limiter.tiers import TieredPlan, TierRules
 from gateway.limits.consistency_mode import Eventual
 from gateway.limits.key_overrides import KeyOverrides
 from gateway.limits.key_words import as_written
@@ -29,12 +33,14 @@ from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
 from gateway.proxy.peeked_body import compile_body_reader
 from gateway.routing.body_values import BODY_KEYS
 from gateway.routing.conditions import Condition, unless
-from gateway.routing.keys import NO_READERS, Readers, compile_key
+from gateway.routing.keys import NO_READERS, Readers, compile_key, reader_of
 from gateway.routing.path_parameter import compile_path_parameter
 from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
+from gateway.routing.tiers import FindTier, tier_by_name, tier_by_table
 from gateway.routing.values import Read
-from gateway.wiring.conditions import Lists, compile_exceptions
+from gateway.wiring.conditions import compile_exceptions
+from gateway.wiring.sources import Sources
 
 if TYPE_CHECKING:
     from gateway.wiring.tokens import Tokens
@@ -71,6 +77,8 @@ def compile_policy(
         throttlex_headers=config.headers == "throttlex",
         overrides=overrides if is_keyed else None,
         enforced_parts=config.enforced_parts,
+        has_tiers=bool(config.tiers),
+        jitter=parts(config.on_limit.jitter) if config.on_limit.jitter else 0,
         key_hash=key_hash if config.secret else None,
     )
 
@@ -96,15 +104,15 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
-        lists: those that exceptions may name.
+        sources: the lists that exceptions may name, and the tables of tiers.
         readers: of keys such as `path:id`; see `readers_of`.
     """
 
-    __slots__ = ("_lists", "_readers", "_route")
+    __slots__ = ("_readers", "_route", "_sources")
 
-    def __init__(self, route: str, lists: Lists, readers: Readers = NO_READERS) -> None:
+    def __init__(self, route: str, sources: Sources, readers: Readers = NO_READERS) -> None:
         self._route = route
-        self._lists = lists
+        self._sources = sources
         self._readers = readers
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
@@ -113,7 +121,20 @@ class RouteKeys:
 
     def exempt(self, config: PolicyConfig) -> Condition | None:
         """Return which requests a policy does not count; None if it counts all."""
-        return compile_exceptions(config.exceptions, self._lists) if config.exceptions else None
+        exceptions = config.exceptions
+        return compile_exceptions(exceptions, self._sources.contents) if exceptions else None
+
+    def find_tier(self, name: str, config: PolicyConfig) -> FindTier:
+        """Return what finds the tier of a request under a policy that has tiers."""
+        assert config.tier is not None
+        per, unknown = config.tier.per, config.tier.unknown
+        table = self._sources.tables.get(name)
+        read = reader_of(per, self._readers)
+        if table is None:
+            find = tier_by_name(per, config.tiers, read)
+        else:
+            find = tier_by_table(per, table.content, read)
+        return find if unknown == OWN else lambda request: find(request) or unknown
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in ThrottleX's notation."""
@@ -161,51 +182,99 @@ def compile_plan(
         policies: every policy's configuration, and that of every candidate.
         compiled: every policy's run-time form, shared between routes.
     """
-    rules: list[Rule] = []
+    parts: list[TierRules | tuple[Rule, ...]] = []
     candidates = [candidate_name(name) for name in names]
     for name in (*names, *(one for one in candidates if one in policies)):
-        config = policies[name]
-        policy = compiled[name]
-        # Without turns from a store, the wait does not show how many requests wait.
-        queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
-        titles = titles_of(name, config)
-        is_exempt = key_of.exempt(config) if isinstance(key_of, RouteKeys) else None
-        lines = zip(titles, config.limits, limits_of(name, config), strict=True)
-        for title, line, known in lines:
-            limit = bounded(known, known.max_wait_us, queue_max)
-            if config.throttlex is not None and isinstance(key_of, RouteKeys):
-                key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
-            else:
-                key = key_of(line.per, config.if_missing)
-            if policy.key_hash is not None and line.per != ("all",):
-                key = hashed(key, policy.key_hash)
-            if is_exempt is not None:
-                key = unless(is_exempt, key)
-            rules.append(Rule(policy, limit, key, title, as_written(line.per)))
+        config, policy = policies[name], compiled[name]
+        own = _rules(key_of, config, policy, config.limits, name)
+        if config.tier is None or not isinstance(key_of, RouteKeys):
+            parts.append(own)
+            continue
+        by_tier = {
+            tier: _rules(key_of, config, policy, lines, f"{name}~{tier}")
+            for tier, lines in config.tiers.items()
+        }
+        if config.tier.unknown == BY_ADDRESS:
+            by_tier[BY_ADDRESS] = _rules(key_of, config, policy, _by_address(config), name)
+        parts.append(TierRules(key_of.find_tier(name, config), by_tier, own))
     if sum(policies[name].throttlex is not None for name in names) > 1:
         raise ValueError("two policies of throttlex would count a request under one key")
+    rules: list[Rule] = []
+    for part in parts:
+        if isinstance(part, TierRules):
+            return TieredPlan(parts)
+        rules += part
     return (KeyedPlan if is_keyed(rules) else Plan)(rules)
 
 
-def titles_of(name: str, config: PolicyConfig) -> list[str]:
+def _rules(
+    key_of: CompileKey,
+    config: PolicyConfig,
+    policy: CompiledPolicy,
+    lines: Sequence[LimitLine],
+    scope: str,
+) -> tuple[Rule, ...]:
+    """Return the rules of some limits of a policy.
+
+    Args:
+        key_of: as in `compile_plan`.
+        config: the policy.
+        policy: its run-time form.
+        lines: the limits: its own, or those of a tier.
+        scope: the name that their counts are kept under.
+    """
+    # Without turns from a store, the wait does not show how many requests wait.
+    queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
+    is_exempt = key_of.exempt(config) if isinstance(key_of, RouteKeys) else None
+    rules: list[Rule] = []
+    titles = titles_of(policy.name, lines)
+    limits = _scoped(scope, lines, is_throttlex=config.throttlex is not None)
+    for title, line, known in zip(titles, lines, limits, strict=True):
+        limit = bounded(known, known.max_wait_us, queue_max)
+        if config.throttlex is not None and isinstance(key_of, RouteKeys):
+            key = key_of.of_throttlex(config.throttlex.per, line.per, config.if_missing)
+        else:
+            key = key_of(line.per, config.if_missing)
+        if policy.key_hash is not None and line.per != ("all",):
+            key = hashed(key, policy.key_hash)
+        if is_exempt is not None:
+            key = unless(is_exempt, key)
+        rules.append(Rule(policy, limit, key, title, as_written(line.per)))
+    return tuple(rules)
+
+
+def _by_address(config: PolicyConfig) -> tuple[LimitLine, ...]:
+    return tuple(replace(line, per=("ip",)) for line in config.limits)
+
+
+def titles_of(name: str, lines: Sequence[LimitLine]) -> list[str]:
     """Return the titles of a policy's limits, as in `Rule`."""
-    count = len(config.limits)
+    count = len(lines)
     return [name] if count == 1 else [f"{name}-{position}" for position in range(1, count + 1)]
 
 
 def limits_of(name: str, config: PolicyConfig) -> list[Limit]:
-    """The limits of a policy, each with the scope that it is known by in a store.
+    """The limits of a policy and its tiers, each with the scope that it is known by in a store.
 
     The numbers are no part of that, so that changing them keeps the counts.
     """
+    is_throttlex = config.throttlex is not None
+    limits = _scoped(name, config.limits, is_throttlex=is_throttlex)
+    if config.tier is not None and config.tier.unknown == BY_ADDRESS:
+        limits += _scoped(name, _by_address(config), is_throttlex=is_throttlex)
+    for tier, lines in config.tiers.items():
+        limits += _scoped(f"{name}~{tier}", lines, is_throttlex=is_throttlex)
+    return limits
+
+
+def _scoped(name: str, lines: Sequence[LimitLine], *, is_throttlex: bool) -> list[Limit]:
     limits: list[Limit] = []
     seen: dict[str, int] = {}
-    for line in config.limits:
+    for line in lines:
         per = "+".join(line.per)
         seen[per] = seen.get(per, 0) + 1
         scope = f"{name}/{per}" if seen[per] == 1 else f"{name}/{per}#{seen[per]}"
-        scope = scope if config.throttlex is None else scope_of(name)
-        limits.append(replace(line.limit, scope=scope))
+        limits.append(replace(line.limit, scope=scope_of(name) if is_throttlex else scope))
     return limits
 
 

@@ -8,31 +8,36 @@ from typing import TYPE_CHECKING
 from gateway.base.clock import US
 from gateway.config.models.changes import compile_rewrite
 from gateway.config.models.consistency import parts
+from gateway.config.models.cors import CorsConfig
 from gateway.config.models.direct_responses import RedirectConfig, parse_location
 from gateway.config.models.gateway import FieldEdits, GatewayConfig, RetryConfig, RouteConfig
 from gateway.config.models.policies import PolicyConfig, candidate_name, with_candidates
 from gateway.config.models.retry import FAILURES, GRPC_STATUSES
 from gateway.config.models.routes import retry_of
 from gateway.config.values.store_url import capabilities_of
-from gateway.http.answer import Answer, limit_fields
+from gateway.http.answer import Answer
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
+from gateway.http.limit_fields import limit_fields
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan
 from gateway.limits import ALGORITHMS
 from gateway.limits.consistency_mode import PARTS_PER_WHOLE
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.changes import Outgoing, make_renderer
+from gateway.proxy.cors import Cors
 from gateway.proxy.direct_responses import ErrorPages, redirect
 from gateway.proxy.routes import Route
 from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
+from gateway.proxy.upstream_limits import COMBINE
 from gateway.routing.body_values import BODY_KEYS
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
-from gateway.wiring.conditions import Lists, compile_access
+from gateway.wiring.conditions import compile_access
 from gateway.wiring.policies import RouteKeys, compile_plan, readers_of_route
+from gateway.wiring.sources import Sources
 from gateway.wiring.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -46,7 +51,7 @@ def compile_routes(
     policies: dict[str, CompiledPolicy],
     decider: Decider,
     metrics: GatewayMetrics,
-    lists: Lists,
+    sources: Sources,
     tokens: Tokens | None,
 ) -> RouteTable[Route]:
     """Compile all routes of a configuration into the table to look them up in."""
@@ -57,7 +62,7 @@ def compile_routes(
     def plan_of(route: RouteConfig, names: Sequence[str]) -> Plan | None:
         if not names:
             return None
-        keys = RouteKeys(route.name, lists, readers_of_route(route.path, tokens))
+        keys = RouteKeys(route.name, sources, readers_of_route(route.path, tokens))
         plan = compile_plan(keys, names, configured, policies)
         return ReportedPlan(plan.rules) if is_reported else plan
 
@@ -83,6 +88,8 @@ def compile_routes(
             compile_edit(route.response_headers, route.name),
             pages,
             (pages.intercepted or None) if pages is not None else None,
+            compile_cors(route.cors),
+            COMBINE[route.upstream_limits],
             plan is not None
             and _repeats_refusals(plan, route.response_headers)
             and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
@@ -91,7 +98,7 @@ def compile_routes(
             compile_logged_target(
                 route.path, _secret_words([*route.policies, *of_preflight], configured)
             ),
-            compile_access(config, route, lists),
+            compile_access(config, route, sources.contents),
             preflight,
             limit_fields(preflight.rules) if preflight else None,
         )
@@ -100,7 +107,7 @@ def compile_routes(
 
 
 def _reads_body(plan: Plan) -> bool:
-    return any(f"{kind}:" in rule.word for rule in plan.rules for kind in BODY_KEYS)
+    return any(f"{kind}:" in rule.word for rule in plan.all_rules for kind in BODY_KEYS)
 
 
 def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> list[str]:
@@ -110,7 +117,8 @@ def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) ->
         for own in names
         for name in (own, candidate_name(own))
         if name in policies and policies[name].secret
-        for line in policies[name].limits
+        for lines in (policies[name].limits, *policies[name].tiers.values())
+        for line in lines
         for word in line.per
     ]
 
@@ -130,8 +138,9 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
         and rule.policy.overrides is None
         and rule.policy.body != "throttlex"
         and not rule.limit.count_refused
-        # A token expires, and keys change.
+        # A token expires, and keys and tiers change.
         and "jwt:" not in rule.word
+        and not rule.policy.has_tiers
         and ALGORITHMS[rule.limit.algorithm].renew is None
         for rule in plan.rules
     )
@@ -223,6 +232,13 @@ def _compile_redirect(pattern: str, config: RedirectConfig) -> DirectResponse:
         Rewrite(taken, (), keeps_rest=True) if location.indexes else None,
         appends_query=config.keep_query and "?" not in config.to,
     )
+
+
+def compile_cors(config: CorsConfig | None) -> Cors | None:
+    """Return what browsers are told; None for nothing."""
+    if config is None:
+        return None
+    return Cors(config.origins, config.expose, credentials=config.credentials)
 
 
 def compile_pages(config: GatewayConfig, route: RouteConfig | None = None) -> ErrorPages | None:

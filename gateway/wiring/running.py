@@ -26,6 +26,7 @@ from gateway.observe.logs import AccessLog
 from gateway.observe.metrics import GatewayMetrics, ShownNames
 from gateway.proxy.client.admission import ClientBounds, affordable
 from gateway.proxy.gate import Gate
+from gateway.proxy.response import Unrouted
 from gateway.proxy.server import ProxySettings
 from gateway.proxy.upstream.pool import TargetPool
 from gateway.proxy.upstream.targets import Upstream
@@ -37,6 +38,7 @@ from gateway.stores.opening import reconfigure_memory
 from gateway.stores.shared.store import SharedStore
 from gateway.systems.base import FrontendContext
 from gateway.wiring.field_names import hidden_fields, reserved_fields
+from gateway.wiring.file_source import INTERVAL_S
 from gateway.wiring.limiter import (
     cannot_use_store,
     close_store,
@@ -52,9 +54,9 @@ from gateway.wiring.limiter import (
     store_of,
 )
 from gateway.wiring.listeners import Certificates, certificates_of
-from gateway.wiring.lists import INTERVAL_S, ListSource, contents, lists_of, load_lists
 from gateway.wiring.policies import compile_policies, plans_of
-from gateway.wiring.routes import compile_pages, compile_routes
+from gateway.wiring.routes import compile_cors, compile_pages, compile_routes
+from gateway.wiring.sources import Sources
 from gateway.wiring.store_need import reason_to_need_store
 from gateway.wiring.tokens import Tokens, tokens_of
 
@@ -103,7 +105,7 @@ class RunningConfig:
         store: where counts are.
         decider: asks it.
         certificates: all of them; call `load` before they are used.
-        lists: those of the configuration, by name; likewise.
+        sources: files of lists and tables; likewise.
         upstreams: by name.
         policies: the run-time form of each policy, by name.
         overrides: the numbers of keys that have their own; None if none have.
@@ -132,11 +134,9 @@ class RunningConfig:
         )
         self.upstreams = {name: self._upstream(name, predecessor) for name in config.upstreams}
         self.overrides = self._take_overrides(predecessor)
-        before = predecessor.lists if predecessor is not None else None
-        self.lists: dict[str, ListSource] = lists_of(config, before)
-        self._list_renewal = Renewal(
-            list(self.lists.values()), interval_s=INTERVAL_S, subject="lists"
-        )
+        before = predecessor.sources if predecessor is not None else None
+        self.sources: Sources = Sources(config, before)
+        self._renewal = Renewal(self.sources.all, interval_s=INTERVAL_S, subject="lists")
         for route in config.routes:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)
@@ -154,7 +154,7 @@ class RunningConfig:
                 self.policies,
                 self.decider,
                 self._around.metrics,
-                contents(self.lists),
+                self.sources,
                 self.tokens,
             ),
             ClientAddress(config.trusted_proxies, config.ipv6_prefix),
@@ -167,17 +167,17 @@ class RunningConfig:
             None,
             bounds=bounds_of(config, self._around.workers),
             reserved=reserved_fields(config),
-            pages=compile_pages(config),
+            unrouted=Unrouted(compile_pages(config), compile_cors(config.defaults.cors)),
         )
 
     def load(self) -> None:
-        """Read the files of certificates and lists that are new; blocks.
+        """Read the files of certificates, lists and tables that are new; blocks.
 
         Raises:
             StartError: a file cannot be used.
         """
         self.certificates.load()
-        load_lists(self.lists)
+        self.sources.load()
 
     # What is made, or taken over.
 
@@ -300,7 +300,7 @@ class RunningConfig:
             reconfigure_memory(self._memory, memory_url(config))
         elif isinstance(self._memory, SharedStore):
             self._memory.reconfigure(config.store.deadline)
-        self._list_renewal.start()
+        self._renewal.start()
         kept = predecessor.upstreams.values() if predecessor is not None else ()
         for upstream in self.upstreams.values():
             if upstream not in kept:
@@ -323,7 +323,7 @@ class RunningConfig:
 
     async def retire(self, successor: RunningConfig) -> None:
         """End what another configuration does not use, once no request needs it any more."""
-        await self._list_renewal.end()
+        await self._renewal.end()
         for upstream in self.upstreams.values():
             if upstream not in successor.upstreams.values():
                 upstream.retire(successor.pools)
@@ -358,7 +358,7 @@ class RunningConfig:
 
     async def aclose(self) -> None:
         """End everything; nothing is served any more."""
-        await self._list_renewal.end()
+        await self._renewal.end()
         for upstream in self.upstreams.values():
             upstream.close()
         if self.reader is not None:

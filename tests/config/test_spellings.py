@@ -329,7 +329,8 @@ FREE: Final = frozenset(
         *("key_password", "policies", "shared", "replaces", "to", "redirect", "rewrite"),
         *("strip_prefix", "add_prefix", "respond", "error_pages", "cert", "key", "ca", "client_ca"),
         *("client_headers", "header_names", "host", "hash", "balance", "health", "bind", "address"),
-        *("remove", "upstream_host", "methods"),
+        *("remove", "upstream_host", "methods", "values", "file", "keys", "issuer", "audience"),
+        *("secret", "key_secret", "cookies", "client_cert", "cookie"),
     }
 )
 """Keys whose values are text of people: another spelling is another text."""

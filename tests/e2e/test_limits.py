@@ -36,6 +36,8 @@ policies:
   busy: {{ limit: 1/h per all, on_limit: {{ status: 503, body: "Come back later." }} }}
   silent: {{ limit: 1/h per all, on_limit: {{ body: none }} }}
   rejecting: {{ limit: 5/h per header:X-Key, if_missing: reject }}
+  jitter: {{ limit: 1/d per all, on_limit: {{ jitter: 10% }} }}
+  slots: {{ limits: [2/m burst 20 per all, 3 at once per all] }}
 routes:
   /bucket: {{ upstream: main, limit: 5/h per ip }}
   /log: {{ upstream: main, limit: 5/h per ip, algorithm: sliding_window_log }}
@@ -62,6 +64,8 @@ routes:
   /busy: {{ upstream: main, policies: [busy] }}
   /silent: {{ upstream: main, policies: [silent] }}
   /rejecting: {{ upstream: main, policies: [rejecting] }}
+  /jitter: {{ upstream: main, policies: [jitter] }}
+  /slots: {{ upstream: main, policies: [slots] }}
   POST /upload: {{ upstream: main, limit: 1/h per all }}
 """
 
@@ -244,6 +248,34 @@ def test_answers_tell_what_is_left(gateway: Gateway) -> None:
     assert 1 <= retry_after <= 3
     assert _items(refused, "RateLimit") == {"pay": {"r": 0, "t": retry_after}}
     assert refused.field("X-RateLimit-Remaining") == "0"
+
+
+def test_jitter_spreads_those_who_come_back(gateway: Gateway) -> None:
+    """`Retry-After` is up to a tenth later, another time for each; all else stays exact."""
+    assert get(gateway.port, "/jitter").status == 200
+    told = set()
+    for _ in range(8):
+        answer = get(gateway.port, "/jitter")
+        assert answer.status == 429
+        exact = _items(answer, "RateLimit")["jitter"]["t"]
+        assert answer.field("X-RateLimit-Reset") == str(exact)
+        retry_after = int(answer.field("Retry-After"))
+        assert exact <= retry_after <= exact * 1.1
+        assert json.loads(answer.body)["retry-after"] == retry_after
+        told.add(retry_after)
+    assert len(told) > 1
+
+
+def test_requests_in_flight_are_not_told_as_a_rate(gateway: Gateway) -> None:
+    """Three at a time are no three a minute: a client that obeys goes on as fast as the rate."""
+    answer = get(gateway.port, "/slots")
+    assert answer.field("RateLimit-Policy") == (
+        '"slots-1";q=20;w=600, "slots-2";q=3;qu="concurrent-requests"'
+    )
+    assert answer.field("RateLimit") == '"slots-1";r=19;t=600, "slots-2";r=2'
+    assert answer.field("X-RateLimit-Limit") == "20"
+    assert answer.field("X-RateLimit-Remaining") == "19"
+    assert answer.field("X-RateLimit-Reset") == "30"
 
 
 @pytest.mark.parametrize(

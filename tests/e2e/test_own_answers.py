@@ -16,6 +16,9 @@ CONFIG = """
 error_pages:
   404: {{ html: "<h1>{{status}} {{reason}}</h1>", problem: '{{"code": {{status}}}}' }}
   5xx: {{ text: "Sorry, {{reason}}\\n", intercept: true }}
+policies:
+  throttlex: {{ throttlex: {{ type: SLIDING_WINDOW, capacity: 1, windowSeconds: 3600 }} }}
+  said: {{ limit: 1/h }}
 routes:
   /up/**: {{ upstream: {url} }}
   /as-it-is/**: {{ upstream: {url}, error_pages: off }}
@@ -23,6 +26,16 @@ routes:
   /down: {{ upstream: "http://127.0.0.1:1" }}
   /limited: {{ respond: ok, limit: 1/h }}
   /worded: {{ respond: ok, limit: 1/h, on_limit: {{ body: "slow down\\n" }} }}
+  /throttlex: {{ respond: ok, policies: throttlex }}
+  /said:
+    respond: ok
+    policies: said
+    error_pages:
+      429:
+        html: "<p>{{title}}: {{retry_after}} s. {{advice}}"
+        text: "{{advice}}\\n"
+        problem: '{{"title": "{{title}}", "after": {{retry_after}}}}'
+      503: "<p>{{advice}}"
   /https/**: {{ redirect: "https://{{host}}{{path}}" }}
   /slash/**: {{ redirect: "{{path}}/" }}
   "/id/{{id}}": {{ redirect: {{ to: "/new/{{id}}?from=old", status: 301 }} }}
@@ -129,6 +142,68 @@ def test_a_policy_that_says_what_it_answers_is_heeded(gateway: Gateway) -> None:
     get(gateway.port, "/worded")
 
     assert get(gateway.port, "/worded", BROWSER).body == b"slow down\n"
+
+
+def test_a_browser_is_told_when_to_return(gateway: Gateway) -> None:
+    """In words, on a page that loads nothing, and as the field says it."""
+    get(gateway.port, "/limited")
+    page = get(gateway.port, "/limited", BROWSER)
+    assert (page.status, page.field("Content-Type")) == (429, "text/html; charset=utf-8")
+    assert 3480 < int(page.field("Retry-After")) <= 3600
+    assert b"Please try again in 60 minutes." in page.body
+    assert b"<script" not in page.body
+    assert b"//" not in page.body
+    assert page.field("Content-Security-Policy").startswith("default-src 'none'; style-src 'sha256")
+    assert page.field("Vary") == "Accept"
+    assert page.field("Cache-Control") == "no-store"
+    text = get(gateway.port, "/limited", "Accept: text/plain")
+    assert text.body == b"429 Too Many Requests\nPlease try again in 60 minutes.\n"
+    assert text.all("Content-Security-Policy") == []
+
+
+def test_what_a_page_can_say(gateway: Gateway) -> None:
+    """What went wrong, the seconds, and a sentence with them, in each form."""
+    assert get(gateway.port, "/said").status == 200
+    page = get(gateway.port, "/said", BROWSER)
+    seconds = page.field("Retry-After")
+    assert page.body.decode() == (
+        f"<p>Too many requests: {seconds} s. Please try again in 60 minutes."
+    )
+    assert page.all("Content-Security-Policy") == []
+    text = get(gateway.port, "/said", "Accept: text/plain")
+    assert text.body == b"Please try again in 60 minutes.\n"
+    document = get(gateway.port, "/said")
+    assert json.loads(document.body) == {
+        "title": "Too many requests",
+        "after": int(document.field("Retry-After")),
+    }
+
+
+def test_throttlex_refuses_browsers_with_a_page(gateway: Gateway) -> None:
+    """Its own clients get its JSON, as ever."""
+    assert get(gateway.port, "/throttlex").status == 200
+    for accept in ("X: y", "Accept: */*", "Accept: application/json"):
+        answer = get(gateway.port, "/throttlex", accept)
+        assert (answer.status, answer.field("Content-Type")) == (429, "application/json")
+        assert json.loads(answer.body)["message"].startswith("Rate limit exceeded for key: ")
+        assert answer.field("Vary") == "Accept"
+    problem = get(gateway.port, "/throttlex", "Accept: application/problem+json")
+    assert problem.field("Content-Type") == "application/problem+json"
+    document = json.loads(problem.body)
+    assert document["type"].endswith("#quota-exceeded")
+    assert document["retry-after"] == int(problem.field("Retry-After"))
+    assert problem.all("Cache-Control") == ["no-store"]
+    page = get(gateway.port, "/throttlex", BROWSER)
+    assert page.all("Cache-Control") == ["no-store"]
+    assert (page.status, page.field("Content-Type")) == (429, "text/html; charset=utf-8")
+    assert b"Please try again in 60 minutes." in page.body
+
+
+def test_a_page_for_an_upstream_that_is_away(gateway: Gateway) -> None:
+    """A browser gets a page for 502, too; it has nothing to say of when."""
+    page = get(gateway.port, "/down", BROWSER)
+    assert (page.status, page.all("Retry-After")) == (502, [])
+    assert b"Please try again later." in page.body
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,9 @@ policies:
   both: {{ limit: 9/h, headers: both }}
   draft: {{ limit: 9/h, headers: draft }}
   legacy: {{ limit: 9/h, headers: legacy }}
+  few: {{ limit: 1/h }}
+  merged: {{ limit: 9/h }}
+  full: {{ limit: 9000/h burst 9000 }}
   none: {{ limit: 9/h, headers: none }}
   throttlex:
     throttlex: {{ type: TOKEN_BUCKET, capacity: 9, refillRate: 1 }}
@@ -38,6 +42,13 @@ routes:
     upstream: {url}
     policies: throttlex
     error_pages: {{ "503": {{ text: "Later.", intercept: true }} }}
+  /keep: {{ upstream: {url}, policies: both, upstream_limits: keep }}
+  /keep-draft: {{ upstream: {url}, policies: draft, upstream_limits: keep }}
+  /keep-few: {{ upstream: {url}, policies: few, upstream_limits: keep }}
+  /merge: {{ upstream: {url}, policies: merged, upstream_limits: merge }}
+  /merge-draft: {{ upstream: {url}, policies: draft, upstream_limits: merge }}
+  /merge-throttlex: {{ upstream: {url}, policies: throttlex, upstream_limits: merge }}
+  /merge-full: {{ upstream: {url}, policies: full, upstream_limits: merge }}
   /dead: {{ upstream: dead, policies: throttlex }}
 upstreams:
   dead: {{ targets: "http://127.0.0.1:1", breaker: {{ failures: 1%, min_requests: 1 }} }}
@@ -91,6 +102,9 @@ def limits_in(answer: Answer) -> dict[str, list[str]]:
         ("/none", (), (*LEGACY, "X-RateLimit-Used", *DRAFT, "RateLimit-Limit")),
         ("/free", (), (*LEGACY, "X-RateLimit-Used", *DRAFT, "RateLimit-Limit")),
         ("/skip", (), (*LEGACY, "X-RateLimit-Used", *DRAFT, "RateLimit-Limit")),
+        ("/keep", (), (*LEGACY, "X-RateLimit-Used", *DRAFT, "RateLimit-Limit")),
+        ("/keep-draft", (), (*LEGACY, "X-RateLimit-Used", *DRAFT, "RateLimit-Limit")),
+        ("/merge-throttlex", LEGACY[:2], (*DRAFT, "RateLimit-Limit")),
     ],
 )
 def test_each_name_is_there_once(
@@ -106,6 +120,35 @@ def test_each_name_is_there_once(
     assert answer.field("X-Kept") == "yes"
 
 
+@pytest.mark.parametrize("how", ["whole", "chunked"])
+def test_the_limits_of_both_are_merged(gateway: Gateway, how: str) -> None:
+    """Each list has both; what has room for one is of the limit with less left."""
+    answer = get(gateway.port, "/merge", f"X-How: {how}")
+    assert answer.all("RateLimit-Policy") == ['"merged";q=9;w=3600, "theirs";q=5550;w=60']
+    (state,) = answer.all("RateLimit")
+    assert re.fullmatch(r'"merged";r=[0-8];t=3600, "theirs";r=5551;t=60', state)
+    assert answer.all("X-RateLimit-Limit") == ["9"]
+    assert limits_in(answer).keys() == {name.lower() for name in (*LEGACY, *DRAFT)}
+
+    theirs = get(gateway.port, "/merge-full", f"X-How: {how}")
+    assert theirs.all("X-RateLimit-Limit") == ["5550"]
+    assert theirs.all("X-RateLimit-Remaining") == ["5551"]
+    assert theirs.all("X-RateLimit-Used") == ["5553"]
+    assert theirs.field("RateLimit").startswith('"full";r=8')
+
+    other = get(gateway.port, "/merge-draft", f"X-How: {how}")
+    assert limits_in(other).keys() == {
+        name.lower() for name in (*LEGACY, *DRAFT, "X-RateLimit-Used")
+    }
+
+
+def test_a_refusal_has_only_the_gateways_own(gateway: Gateway) -> None:
+    """The upstream was not asked."""
+    first, answer = (get(gateway.port, "/keep-few") for _ in range(2))
+    assert (first.status, answer.status) == (200, 429)
+    assert limits_in(answer).keys() == {name.lower() for name in (*LEGACY, *DRAFT)}
+
+
 def test_an_answer_that_opens_a_tunnel(gateway: Gateway) -> None:
     """The same holds for 101."""
     opening = ("Connection: Upgrade", "Upgrade: websocket")
@@ -113,6 +156,9 @@ def test_an_answer_that_opens_a_tunnel(gateway: Gateway) -> None:
     assert answer.status == 101
     assert limits_in(answer).keys() == {name.lower() for name in (*LEGACY, *DRAFT)}
     assert {len(lines) for lines in limits_in(answer).values()} == {1}
+    merged = get(gateway.port, "/merge", *opening)
+    assert (merged.status, len(merged.all("RateLimit"))) == (101, 1)
+    assert merged.field("RateLimit").endswith(', "theirs";r=5551;t=60')
 
 
 def test_when_to_come_back_is_said_once(gateway: Gateway) -> None:

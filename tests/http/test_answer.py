@@ -1,90 +1,25 @@
-"""The gateway's own answers: problem documents, waits, and the fields that tell of limits.
-
-The fields are read with a small parser of Structured Fields (RFC 9651), not with patterns: a
-field that a client's parser refuses is worth nothing.
-"""
+"""The gateway's own answers: problem documents, and when to come back."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.answer import LimitFields, closed, problem, refusal, seconds_up, status_line
-from gateway.limiter.plan import CompiledPolicy, Rule
-from gateway.limits import ALGORITHMS
-from gateway.limits.decision import NEVER, Decision, Verdict, combine
-from gateway.limits.rate import Limit
-from gateway.observe.metrics import PolicyMetrics
-
-SECOND_US = 1_000_000
-Items = list[tuple[str, dict[str, int]]]
-
-
-def parse_list(text: str) -> Items:
-    """A List of Strings with Integer parameters (RFC 9651, section 4.2), read strictly."""
-    items: Items = []
-    position = 0
-    string = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-    parameter = re.compile(r"; *([a-z*][a-z0-9_\-.*]*)=(-?[0-9]{1,15})(?![0-9.])")
-    while True:
-        found = string.match(text, position)
-        assert found, text[position:]
-        parameters: dict[str, int] = {}
-        position = found.end()
-        while more := parameter.match(text, position):
-            assert more[1] not in parameters
-            parameters[more[1]] = int(more[2])
-            position = more.end()
-        items.append((re.sub(r"\\(.)", r"\1", found[1]), parameters))
-        if position == len(text):
-            return items
-        comma = re.compile(r"[ \t]*,[ \t]*").match(text, position)
-        assert comma, text[position:]
-        position = comma.end()
-
-
-def fields_of(lines: bytes) -> dict[str, str]:
-    """Header lines; each name once, each line ended, nothing but printable ASCII in them."""
-    assert lines == b"" or lines.endswith(b"\r\n")
-    fields: dict[str, str] = {}
-    for line in lines.decode("ascii").split("\r\n")[:-1]:
-        name, separator, value = line.partition(": ")
-        assert separator
-        assert re.fullmatch(r"[A-Za-z-]+", name)
-        assert re.fullmatch(r"[\x20-\x7e]*", value), value
-        assert name not in fields
-        fields[name] = value
-    return fields
-
-
-def policy(
-    name: str = "pay",
-    *,
-    status: int = 429,
-    body: str = "problem",
-    draft: bool = True,
-    legacy: bool = True,
-) -> CompiledPolicy:
-    """A policy."""
-    return CompiledPolicy(
-        name=name,
-        queue_max=0,
-        status=status,
-        body=body,
-        on_store_error="local",
-        draft_headers=draft,
-        legacy_headers=legacy,
-        metrics=PolicyMetrics(),
-    )
-
-
-def rule(limit: Limit, the_policy: CompiledPolicy | None = None, title: str = "pay") -> Rule:
-    """A rule."""
-    return Rule(the_policy or policy(), limit, lambda _: "k", title, "ip")
+from gateway.http.answer import (
+    closed,
+    problem,
+    refusal,
+    seconds_up,
+    status_line,
+    throttlex_refusal,
+)
+from gateway.limits.consistency_mode import PARTS_PER_WHOLE
+from gateway.limits.decision import NEVER, Decision, Verdict
+from tests.http.limits import SECOND_US, fields_of, policy
 
 
 def refused(retry_after_us: int) -> Verdict:
@@ -173,96 +108,30 @@ def test_status_lines(status: int, line: bytes) -> None:
     assert status_line(status).rstrip(b"\r\n") == line
 
 
-LIMITS = st.builds(
-    Limit,
-    count=st.integers(1, 10**6),
-    period_us=st.integers(1000, 86_400 * SECOND_US),
-    burst=st.integers(1, 10**5),
-)
-
-
 @given(
-    limits=st.lists(
-        st.tuples(LIMITS, st.booleans(), st.booleans(), st.text(max_size=8)), min_size=1, max_size=3
-    ),
-    times=st.lists(st.integers(0, 10**7), min_size=1, max_size=12),
-    cost=st.integers(1, 5),
+    us=st.integers(0, 10**13),
+    jitter=st.integers(1, PARTS_PER_WHOLE // 10),
+    draw=st.floats(0, 1, exclude_max=True),
 )
-def test_fields_hold_what_was_decided(
-    limits: list[tuple[Limit, bool, bool, str]], times: list[int], cost: int
-) -> None:
-    """For every history of every limits: valid fields, true numbers, and never a false hope."""
-    rules = [
-        rule(limit, policy(draft=draft, legacy=legacy), title)
-        for limit, draft, legacy, title in limits
-    ]
-    made = LimitFields(rules)
-    states: list[int | None] = [None] * len(rules)
-    now = 0
-    for passed in times:
-        now += passed
-        results = [
-            ALGORITHMS[each.limit.algorithm].decide(state, now, cost, each.limit, 0)
-            for state, each in zip(states, rules, strict=True)
-        ]
-        verdict = combine([decision for _, decision in results])
-        if verdict.allowed:
-            states = [state for state, _ in results]
-        lines = made.lines(rules, verdict)
-        assert made.lines(list(rules), verdict) == lines, "a route's own rules take a short cut"
-        fields = fields_of(lines)
-        drafted = [
-            (each, decision)
-            for each, (_, decision) in zip(rules, results, strict=True)
-            if each.policy.draft_headers
-        ]
-        assert ("RateLimit" in fields) == ("RateLimit-Policy" in fields) == bool(drafted)
-        if drafted:
-            quotas = parse_list(fields["RateLimit-Policy"])
-            states_told = parse_list(fields["RateLimit"])
-            assert [name for name, _ in quotas] == [name for name, _ in states_told]
-            for (each, decision), (_, quota), (_, told) in zip(
-                drafted, quotas, states_told, strict=True
-            ):
-                assert quota["q"] == each.limit.burst
-                assert quota["w"] >= 1
-                assert told["r"] == (decision.remaining if decision.allowed else 0)
-                if verdict.allowed:
-                    # In t seconds no more than r and what flows in may pass.
-                    assert told["t"] * 10**9 >= told["r"] * each.limit.interval_ns
-                elif decision.allowed or verdict.retry_after_us == NEVER:
-                    assert "t" not in told
-                else:
-                    assert told["t"] == seconds_up(verdict.retry_after_us)
-        told_legacy = [
-            decision
-            for each, (_, decision) in zip(rules, results, strict=True)
-            if each.policy.legacy_headers
-        ]
-        assert ("X-RateLimit-Limit" in fields) == bool(told_legacy)
-        if told_legacy:
-            left = min(d.remaining if d.allowed else 0 for d in told_legacy)
-            assert int(fields["X-RateLimit-Remaining"]) == left
-            assert int(fields["X-RateLimit-Limit"]) in {d.limit for d in told_legacy}
-            assert int(fields["X-RateLimit-Reset"]) >= 0
+def test_jitter_only_lengthens(us: int, jitter: int, draw: float) -> None:
+    """By the share at most, in the field and in the body alike; what never passes stays so."""
+    jittery = dataclasses.replace(policy(), jitter=jitter)
+    exact = seconds_up(us)
+    answer = refusal(jittery, refused(us), draw)
+    told = int(fields_of(answer.fields)["Retry-After"])
+    assert exact <= told <= exact + exact * jitter / PARTS_PER_WHOLE
+    assert json.loads(answer.body)["retry-after"] == told
+    other = throttlex_refusal(jittery, refused(us), "k", 0, draw)
+    assert exact <= int(fields_of(other.fields)["Retry-After"]) <= exact * 1.1
+    assert "Retry-After" not in fields_of(refusal(jittery, refused(NEVER), draw).fields)
 
 
-@given(title=st.text(max_size=30), word=st.text(max_size=30))
-def test_no_name_becomes_a_header_of_its_own(title: str, word: str) -> None:
-    """Quotes, percent signs, line ends, other alphabets: one valid item, for every route."""
-    first = rule(Limit(5, SECOND_US, 5), title=title)
-    second = rule(Limit(5, SECOND_US, 5), policy(legacy=False), title=word)
-    decision = Decision(True, 0, 0, 5, 4, 1, 0)
-    for rules in ([first], [second], [first, second]):
-        for allowed in (True, False):
-            decisions = tuple(decision._replace(allowed=allowed) for _ in rules)
-            lines = LimitFields(rules).lines(rules, Verdict(allowed, 0, 0, decisions))
-            fields = fields_of(lines)
-            assert len(parse_list(fields["RateLimit"])) == len(rules)
-            assert len(parse_list(fields["RateLimit-Policy"])) == len(rules)
-            plain = "".join(c for c in title if " " <= c <= "~")
-            if plain == title and rules[0] is first:
-                assert parse_list(fields["RateLimit"])[0][0] == title
+def test_jitter_spreads() -> None:
+    """Those who are refused at the same moment are told all the seconds of a tenth."""
+    jittery = dataclasses.replace(policy(), jitter=PARTS_PER_WHOLE // 10)
+    answers = [refusal(jittery, refused(100 * SECOND_US), n / 1000) for n in range(1000)]
+    told = {int(fields_of(answer.fields)["Retry-After"]) for answer in answers}
+    assert told == set(range(100, 111))
 
 
 @given(name=st.text(max_size=30), words=st.text(max_size=30), us=st.integers(-1, 10**13))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.answer import LimitFields, throttlex_closed, throttlex_refusal
+from gateway.http.answer import throttlex_closed, throttlex_refusal
+from gateway.http.limit_fields import LimitFields
 from gateway.limiter.plan import CompiledPolicy, KeyedRules, Rule
 from gateway.limits import ALGORITHMS
 from gateway.limits.decision import NEVER, Verdict

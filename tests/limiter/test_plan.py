@@ -14,6 +14,7 @@ from gateway.net.tls.peer import ClientCertificate
 from gateway.observe.metrics import PolicyMetrics
 from gateway.stores.base import Ask
 from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
+from gateway.wiring.sources import Sources
 
 SECOND_US = 1_000_000
 
@@ -36,7 +37,7 @@ def plan(*configs: dict[str, Any], route: str = "r") -> Plan:
     compiled = {
         name: compile_policy(name, each, PolicyMetrics()) for name, each in policies.items()
     }
-    return compile_plan(RouteKeys(route, {}), list(policies), policies, compiled)
+    return compile_plan(RouteKeys(route, Sources()), list(policies), policies, compiled)
 
 
 def question(the_plan: Plan, request: Request | None = None) -> Ask:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 
+from gateway.http.answer import problem
+from gateway.proxy.grpc import RESOURCE_EXHAUSTED, grpc_reply
 from tests.http2 import Http2Client, data
 from tests.proxy.http2_upstream import Call
 from tests.proxy.test_http2_upstreams import between
@@ -186,6 +189,48 @@ async def test_over_the_limit(tmp_path: Path) -> None:
         assert int(found["retry-after"]) * 1000 == int(found["grpc-retry-pushback-ms"])
         assert "ratelimit" in found
         assert run.gateway.metrics.routes["/**"].statuses == {200: 3}
+
+
+@pytest.mark.parametrize(
+    "on_limit",
+    [{"jitter": "10%"}, {"status": 503}, {"body": "text"}, {"body": "throttlex"}, {"body": "none"}],
+    ids=str,
+)
+async def test_every_refusal_says_the_same_in_both_fields(
+    tmp_path: Path, on_limit: dict[str, Any]
+) -> None:
+    """Whatever HTTP clients are sent; nothing about limits tells a call to come back later."""
+    policies = {"p": {"limits": ["2/h", "3 at once"], "on_limit": on_limit}}
+    route = {"policies": ["p"], "error_pages": {}, "cors": "https://app.test"}
+
+    async def serve(call: Call) -> None:
+        await call.answer(b"ok")
+
+    async with between(tmp_path, serve, policies=policies, route=route) as (one, _):
+        client = await one.client()
+        for _ in range(2):
+            await _ask(client)
+        more = (("accept", "text/html"), ("origin", "https://app.test"))
+        heard = await _ask(client, *more)
+        assert _grpc_status(heard) == (200, "8")
+        assert (heard.body, heard.get("content-type")) == (b"", "application/grpc")
+        seconds = int(heard.get("retry-after"))
+        assert int(heard.get("grpc-retry-pushback-ms")) == seconds * 1000
+        assert int(heard.get("x-ratelimit-reset")) >= seconds
+        (exact,) = re.findall('"p-1";r=0;t=([0-9]+)', heard.get("ratelimit"))
+        assert int(exact) <= seconds <= int(exact) * (1.1 if "jitter" in on_limit else 1)
+        assert heard.get("access-control-allow-origin") == "https://app.test"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pushback"),
+    [(1, "1000"), (2_147_483, "2147483000"), (2_147_484, "-1"), (30 * 86_400, "-1"), (None, "-1")],
+)
+def test_a_wait_that_does_not_fit_is_no_invitation(seconds: int | None, pushback: str) -> None:
+    """A client reads 32 bits with a sign, and takes anything else for "never"."""
+    fields = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
+    reply = grpc_reply(problem(429, "Too many requests", fields=fields), RESOURCE_EXHAUSTED)
+    assert f"Grpc-Retry-Pushback-Ms: {pushback}\r\n".encode() in reply.fields
 
 
 async def test_without_credentials(tmp_path: Path) -> None:

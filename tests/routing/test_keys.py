@@ -21,6 +21,7 @@ class Request:
     """The parts of a request that keys are made from."""
 
     client: str = "203.0.113.7"
+    is_from_proxy: bool = False
     client_key: str = "203.0.113.7"
     host: str = "a.test"
     method: str = "GET"

@@ -29,6 +29,7 @@ class Request:
     path: str
     client_key: str = "203.0.113.7"
     client: str = "203.0.113.7"
+    is_from_proxy: bool = False
     host: str = "a.test"
     method: str = "GET"
     query: str = ""

@@ -23,6 +23,7 @@ class Request:
 
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
     client: str = "203.0.113.7"
+    is_from_proxy: bool = False
     client_key: str = "203.0.113.7"
     host: str = ""
     method: str = "GET"

@@ -18,10 +18,11 @@ from gateway.config.checking import cross, key_checks, list_checks, throttlex_ch
 from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
+    fields_of_cors,
     foreign_variables,
     patterns,
     redirect_loops,
-    variables_of_pages,
+    variables_of_responses,
 )
 from gateway.config.checking.messages import spared_by, words_for
 from gateway.config.models.gateway import GatewayConfig, RouteConfig
@@ -245,6 +246,7 @@ class _Checker:
             findings += key_checks.conflicts(config)
             findings += list_checks.unknown_lists(config)
             findings += list_checks.excepted_on_listeners(config)
+            findings += list_checks.tiers_that_are_not_kept(config)
             findings += throttlex_checks.conflicts(config)
             findings += unsupported(config)
         wrong = [one for one in map(self._place, findings) if one]
@@ -257,7 +259,8 @@ class _Checker:
             *list_checks.warnings(config),
             *patterns(config, self.expanded.origins),
             *redirect_loops(config),
-            *variables_of_pages(config),
+            *variables_of_responses(config),
+            *fields_of_cors(config),
             *bodies_of_refusals(config),
             *foreign_variables(config),
         ]

@@ -34,6 +34,10 @@ _WORDS: Final = {
     "response_headers": "add_header add_headers custom_response_headers response_headers_to_add",
     "respond": "direct_response fixed_response response return",
     "error_pages": "custom_errors error_page errors",
+    "cors": "cors_policy",
+    "origins": "access_control_allow_origin_list allow_origin allow_origins allowed_origins",
+    "credentials": "access_control_allow_credentials allow_credentials",
+    "expose": "access_control_expose_headers expose_headers exposed_headers",
     "address": "bind port",
     "bind": "address listen port",
     "size": "value_size",
@@ -55,6 +59,7 @@ _WORDS: Final = {
     "deny": "acl blacklist block block_list blocked blocklist deny_from deny_ips deny_list "
     "denylist ip_blacklist ip_deny ip_restriction",
     "except": "exceptions exclude excluded exempt skip unless",
+    "tiers": "plans levels",
     "client": "client_ip clients ip ips networks remote_addr remote_ip source_ip",
     "http2": "grpc h2 h2c http_2",
     "websocket": "enable_websockets upgrade_configs",
@@ -93,7 +98,6 @@ _IN_A_LIMIT: Final = {
 _NOT_HERE: Final = {
     "authentication": "auth auth_basic authentication basic_auth basicauth forward_auth jwt oauth "
     "oidc",
-    "CORS": "cors cors_policy",
     "caching": "cache caching proxy_cache",
     "compression": "brotli compress compression gzip zstd",
     "HTTP/3": "http3 quic",

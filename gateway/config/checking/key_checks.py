@@ -25,9 +25,12 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
 
 
 def lines_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, LimitLine]]:
-    """Return the limits of a policy and of its candidate, each with its place."""
+    """Return the limits of a policy, its tiers and its candidate, each with its place."""
     for index, line in enumerate(policy.limits):
         yield ("policies", name, "limits", index), line
+    for tier, lines in policy.tiers.items():
+        for index, line in enumerate(lines):
+            yield ("policies", name, "tiers", tier, index), line
     if policy.candidate is not None:
         for index, line in enumerate(policy.candidate.limits):
             yield ("policies", name, "candidate", "limits", index), line
@@ -45,6 +48,10 @@ def _without_secret(name: str, policy: PolicyConfig, config: GatewayConfig) -> I
 
 
 def _without_tokens(name: str, policy: PolicyConfig) -> Iterator[Finding]:
+    if policy.tier is not None and policy.tier.per.startswith("jwt:"):
+        message = f"tokens are not verified, so no request has {policy.tier.per}"
+        hint = "add jwt: {keys: FILE or URL, algorithms: [RS256]} at the top"
+        yield Finding(("policies", name, "tier"), message, hint)
     for place, line in lines_of(name, policy):
         for word in line.per:
             if word.startswith("jwt:"):
@@ -68,6 +75,7 @@ def claims_of(config: GatewayConfig) -> tuple[str, ...]:
         for _, line in lines_of(name, policy)
         for word in line.per
     ]
+    words += [policy.tier.per for policy in config.policies.values() if policy.tier is not None]
     return tuple(dict.fromkeys(w.removeprefix("jwt:") for w in words if w.startswith("jwt:")))
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final
 
-from gateway.config.models.direct_responses import PAGE_VARIABLES
-from gateway.config.models.gateway import ErrorPage, FieldEdits, GatewayConfig
+from gateway.config.models.gateway import FieldEdits, GatewayConfig
 from gateway.config.values.findings import KEY, Finding, Path
 from gateway.http.editing.template import VARIABLES
 from gateway.routing.table import RouteTable
@@ -94,36 +92,33 @@ _FORMS: Final = {
 }
 
 
-def variables_of_pages(config: GatewayConfig) -> Iterator[Finding]:
+def variables_of_responses(config: GatewayConfig) -> Iterator[Finding]:
     """Return what looks like a variable in text that is sent as it is."""
-    yield from _of_pages(("error_pages",), config.error_pages)
     for index, route in enumerate(config.routes):
-        path: Path = ("routes", index)
-        yield from _of_pages((*path, "error_pages"), route.error_pages)
         if route.respond is not None:
-            for name in _names(route.respond.body):
+            for name in dict.fromkeys(_BRACES.findall(route.respond.body or "")):
                 if name in VARIABLES:
                     message = f"{{{name}}} is sent as it is: fixed responses have no variables"
                     hint = "response_headers and redirect have variables"
-                    yield Finding((*path, "respond", "body"), message, hint)
+                    yield Finding(("routes", index, "respond", "body"), message, hint)
 
 
-def _of_pages(path: Path, pages: Mapping[str, ErrorPage] | None) -> Iterator[Finding]:
-    for status, page in (pages or {}).items():
-        for form in ("html", "text", "problem"):
-            for name in _names(getattr(page, form)):
-                near = get_close_matches(name, PAGE_VARIABLES, 1, 0.6)
-                if name in PAGE_VARIABLES or not (near or name in VARIABLES):
-                    continue
-                message = f"{{{name}}} is sent as it is"
-                known = "the variables are {status} and {reason}"
-                hint = f"did you mean {{{near[0]}}}?" if near else known
-                yield Finding((*path, status, form), message, hint)
+def fields_of_cors(config: GatewayConfig) -> Iterator[Finding]:
+    """Return header edits of a field that `cors` sends, too."""
+    for index, route in enumerate(config.routes):
+        edits = route.response_headers
+        for word, fields in (("set", edits.set), ("add", edits.add)):
+            for name in fields:
+                if route.cors is not None and name.lower() in _FIELDS_OF_CORS:
+                    does = "replaces that" if word == "set" else "is sent beside that"
+                    message = f"this {name} {does} of cors"
+                    path: Path = ("routes", index, "response_headers", word, name, KEY)
+                    yield Finding(path, message, "remove it, or set cors: off in this route")
 
 
-def _names(text: str | None) -> dict[str, None]:
-    return dict.fromkeys(_BRACES.findall(text or ""))
-
+_FIELDS_OF_CORS: Final = frozenset(
+    {"access-control-allow-origin", "access-control-allow-credentials"}
+)
 
 _FOREIGN: Final = re.compile(
     r"\$\(?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\)?|%\{?[A-Za-z_]+[^%\s]*[}%]|%\[[^\]]*\]"

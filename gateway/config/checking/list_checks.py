@@ -8,6 +8,8 @@ from gateway.config.checking.messages import did_you_mean
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.lists import Member, names_in
 from gateway.config.values.findings import KEY, Finding, Path
+from gateway.config.values.store_url import capabilities_of
+from gateway.limits.key_words import as_written
 
 
 def _places(config: GatewayConfig) -> Iterator[tuple[Path, Sequence[Member]]]:
@@ -41,6 +43,28 @@ def excepted_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
                 message = f"except is for policies of routes, and {listener.kind} uses this one"
                 hint = "use another policy for the listener"
                 yield Finding(("policies", name, "except"), message, hint)
+
+
+def tiers_that_are_not_kept(config: GatewayConfig) -> Iterator[Finding]:
+    """Return policies whose tiers cannot be found, or cannot be kept by their store."""
+    on_listeners = {name: one.kind for one in config.listeners for name in one.policies}
+    for name, policy in config.policies.items():
+        place: Path = ("policies", name, "tier")
+        tier = policy.tier
+        if tier is None:
+            continue
+        if name in on_listeners:
+            message = f"tiers are for policies of routes, and {on_listeners[name]} uses this one"
+            yield Finding(place, message, "use another policy for the listener")
+        elif capabilities_of(config.store.url).is_gatekeeper:
+            message = "masters of Smockron have the same limits for all clients"
+            yield Finding(place, message, "remove the tiers, or use another store")
+        elif tier.file is None and tier.per.startswith("header:") and not config.trusted_proxies:
+            message = (
+                f"only trusted proxies can name tiers in {as_written((tier.per,))}: there are none"
+            )
+            hint = "set trusted_proxies to the networks of your proxies, or use a file"
+            yield Finding(place, message, hint)
 
 
 def warnings(config: GatewayConfig) -> Iterator[Finding]:

@@ -280,6 +280,7 @@ _SECTION_HINTS: Final = {
     "redirect": "for example redirect: https://{host}{path}",
     "respond": "for example respond: {status: 200, body: ok}",
     "error_pages": 'for example error_pages: {404: "${file:404.html}", 5xx: {text: Sorry}}',
+    "cors": "for example cors: https://app.example.com",
     "log": "for example log: {format: text, output: stderr}",
     "ready": "for example ready: {needs_store: true}",
     "health": "for example health: /healthz, or health: {path: /healthz, every: 5s}",

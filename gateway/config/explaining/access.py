@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
+from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.notation import field
 from gateway.config.models.conditions import ConditionConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.lists import ListConfig, Member
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.models.routes import RouteConfig
+from gateway.config.models.tiers import BY_ADDRESS, DENY, OWN
 from gateway.config.values.words import join, key_word, number
 
 
@@ -42,6 +45,32 @@ def explain_exceptions(policy: PolicyConfig) -> Iterator[str]:
     """Say which requests a policy does not count."""
     for exception in policy.exceptions:
         yield f"It does not count {_condition(exception)}."
+
+
+def explain_tiers(policy: PolicyConfig, *, by_clock: bool) -> Iterator[str]:
+    """Say which clients have other limits."""
+    tier = policy.tier
+    if tier is None:
+        return
+    what = key_word(tier.per)
+    if tier.file is not None:
+        yield f"Clients have the tiers in {tier.file}, which is read again when it changes."
+    else:
+        who = " of trusted proxies" if tier.per.startswith("header:") else ""
+        yield f"Clients have the tier that {what}{who} names."
+    for name, lines in policy.tiers.items():
+        if not lines:
+            yield f"Tier {name}: unlimited."
+        for line in lines:
+            yield f"Tier {name}: {line.text}: {explain_limit(line, by_clock=by_clock)}."
+    yield _UNKNOWN.get(tier.unknown, f"Clients without a tier have tier {tier.unknown}.")
+
+
+_UNKNOWN: Final = {
+    OWN: "Clients without a tier have the limits above.",
+    BY_ADDRESS: "Clients without a tier have the limits above, counted by address.",
+    DENY: "Clients without a tier get 403.",
+}
 
 
 def _list(one: ListConfig) -> str:

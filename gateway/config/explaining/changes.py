@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
+from gateway.config.models.cors import ANY, CorsConfig
 from gateway.config.models.gateway import ErrorPage, FieldEdits, RouteConfig
 from gateway.config.values.units import format_size
 from gateway.config.values.words import join
@@ -34,10 +36,26 @@ def explain_changes(route: RouteConfig) -> Iterator[str]:
         size = format_size(route.max_body) if route.max_body else "any size"
         yield f"Their bodies may have {'up to ' if route.max_body else ''}{size}."
 
+    if route.upstream_limits in _LIMITS:
+        yield _LIMITS[route.upstream_limits]
+    if route.cors is not None:
+        yield _cors(route.cors)
     if "error_pages" in route.model_fields_set:
         if route.error_pages is None:
             yield "Errors are problem documents."
         yield from explain_pages(route.error_pages)
+
+
+_LIMITS: Final = {
+    "keep": "If the upstream reports limits of its own, these are sent instead of the gateway's.",
+    "merge": "Limits that the upstream reports are sent together with the gateway's.",
+}
+
+
+def _cors(cors: CorsConfig) -> str:
+    pages = "Pages of any site" if ANY in cors.origins else f"Pages of {join(cors.origins)}"
+    cookies = ", also those for requests with cookies" if cors.credentials else ""
+    return f"{pages} may read the gateway's own responses{cookies}."
 
 
 def explain_own(route: RouteConfig) -> str:

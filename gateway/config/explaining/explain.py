@@ -14,6 +14,7 @@ from gateway.config.explaining.access import (
     explain_exceptions,
     explain_lists,
     explain_route_access,
+    explain_tiers,
 )
 from gateway.config.explaining.changes import explain_changes, explain_own, explain_pages
 from gateway.config.explaining.consistency import explain_consistency, explain_migration
@@ -181,6 +182,7 @@ def explain_policy(
             "  A request passes only if all of these limits allow it; otherwise none of "
             "them is spent."
         )
+    lines += [f"  {line}" for line in explain_tiers(policy, by_clock=by_clock)]
     lines += [f"  {line}" for line in explain_exceptions(policy)]
     lines += [f"  {line}" for line in explain_trial(policy)]
     lines.append("  Requests over the limit are refused." if is_asked else f"  {_excess(policy)}")
@@ -355,6 +357,8 @@ def _excess(policy: PolicyConfig) -> str:
         "none": "no body",
     }.get(policy.on_limit.body, "a custom text")
     refused = f"refused with {policy.on_limit.status} and {body}"
+    if policy.on_limit.jitter:
+        refused += f", and asked to wait up to {policy.on_limit.jitter} longer than they must"
     if policy.queue is None:
         return f"Requests over the limit are {refused}."
     return (

@@ -1,4 +1,4 @@
-"""Defaults of policies and upstreams."""
+"""Defaults of policies, upstreams and routes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from gateway.config.models.answers import OnLimit, UpstreamLimits
+from gateway.config.models.cors import Cors
 from gateway.config.models.policies import (
     HeaderStyle,
-    OnLimit,
     OnStoreError,
     PolicyConfig,
     Queue,
@@ -17,6 +18,8 @@ from gateway.config.models.policies import (
     bind,
     has_queue,
 )
+from gateway.config.models.routes import RouteConfig
+from gateway.config.models.tiers import keyed_lines
 from gateway.config.models.upstreams import Timeouts
 from gateway.config.values.base import Model, overlay, untouched
 
@@ -25,13 +28,22 @@ GATEKEEPER_WAITS_US: Final = 5_000_000
 
 
 class Defaults(Model):
-    """Default values of policies and upstreams."""
+    """Default values of policies, upstreams and routes."""
 
     on_limit: OnLimit = Field(untouched(OnLimit), description="As in a policy.")
     on_store_error: OnStoreError = Field("local", description="As in a policy.")
     headers: HeaderStyle = Field("both", description="As in a policy.")
     queue: Queue = Field(None, description="As in a policy.")
     timeouts: Timeouts = Field(untouched(Timeouts), description="As in an upstream.")
+    upstream_limits: UpstreamLimits = Field("replace", description="As in a route.")
+    cors: Cors = Field(None, description="As in a route; also for requests that match none.")
+
+
+def fill_route(route: RouteConfig, defaults: Defaults) -> RouteConfig:
+    """Return a route with the defaults for options that it does not set."""
+    names = ("upstream_limits", "cors") if route.upstream is not None else ("cors",)
+    update = {name: getattr(defaults, name) for name in names if name not in route.model_fields_set}
+    return route.model_copy(update=update)
 
 
 def fill_policy(
@@ -67,6 +79,17 @@ def fill_policy(
             count_refused=policy.count_refused,
             may_owe=may_owe,
         ),
+    }
+    update["tiers"] = {
+        name: bind(
+            keyed_lines(lines, policy.limits),
+            policy.algorithm_of_lines,
+            queue,
+            lease_us=policy.lease,
+            count_refused=policy.count_refused,
+            may_owe=may_owe,
+        )
+        for name, lines in policy.tiers.items()
     }
     for name in ("on_store_error", "headers"):
         if name not in set_fields:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -14,10 +15,10 @@ from gateway.config.values.base import Model
 from gateway.config.values.hosts import HostError, parse_host, unfilled_hint
 from gateway.config.values.types import Off, Switch, describe, problem
 from gateway.config.values.written import FilledText, literal
-from gateway.http.editing.pages import fill_page
+from gateway.http.editing.pages import VARIABLES as PAGE_VARIABLES
+from gateway.http.editing.pages import Facts, fill_problem
 from gateway.http.editing.template import Template, TemplateError, parse_template
 
-PAGE_VARIABLES: Final = ("status", "reason")
 REDIRECT_VARIABLES: Final = ("host", "path", "query", "scheme")
 
 _TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[ -~]{1,200}")
@@ -191,11 +192,21 @@ class RespondConfig(Model):
         return self
 
 
+_BRACES: Final = re.compile(r"(?<![${])\{([a-z_]{2,40})\}(?!\})")
+"""What is meant as a variable; a preceding dollar sign marks one of a script."""
+_CODE: Final = re.compile(
+    r"<script\b.*?</script|<style\b.*?</style|<!--.*?-->", re.IGNORECASE | re.DOTALL
+)
+"""Parts of a page that have braces of their own."""
+
+
 class ErrorPage(Model):
     """The forms of an error, of which clients get the one they prefer."""
 
     html: str | None = Field(
-        None, description="A page, with {status} and {reason}; use ${file:404.html} for a file."
+        None,
+        description="A page, with {status}, {reason}, {title}, {retry_after} (in seconds) and "
+        "{advice} (when to return); use ${file:404.html} for a file.",
     )
     text: str | None = Field(None, description="Plain text, with the same variables.")
     problem: str | None = Field(
@@ -211,6 +222,18 @@ class ErrorPage(Model):
         _refuse_switch(data, "html")
         return {"html": data} if isinstance(data, str) else data
 
+    @field_validator("html", "text", "problem")
+    @classmethod
+    def _check_variables(cls, text: str | None) -> str | None:
+        for name in _BRACES.findall(_CODE.sub("", text or "")):
+            if name not in PAGE_VARIABLES:
+                near = get_close_matches(name, PAGE_VARIABLES, 1, 0.6)
+                known = ", ".join(f"{{{one}}}" for one in PAGE_VARIABLES)
+                hint = f"known variables: {known}; for literal braces, write {{ {name} }}"
+                hint = f"did you mean {{{near[0]}}}?" if near else hint
+                raise problem(f"{{{name}}} is not a known variable", hint)
+        return text
+
     @field_validator("problem")
     @classmethod
     def _check_problem(cls, text: str | None) -> str | None:
@@ -218,7 +241,7 @@ class ErrorPage(Model):
             return None
         hint = 'for example \'{"title": "{reason}", "status": {status}}\''
         try:
-            document = json.loads(fill_page(text, 404, "Not Found"))
+            document = json.loads(fill_problem(text, Facts(404, "Not Found", "Not found")))
         except ValueError as error:
             raise problem(f"this is not JSON: {error}", hint) from None
         if not isinstance(document, dict):

@@ -21,13 +21,15 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
+from gateway.config.models.answers import OnLimit
 from gateway.config.models.balancing import BreakerConfig, EjectConfig, HealthConfig
 from gateway.config.models.changes import (
     FieldEdits,
 )
 from gateway.config.models.conditions import ConditionConfig
 from gateway.config.models.consistency import EventualConfig, LeasedConfig
-from gateway.config.models.defaults import Defaults, fill_policy
+from gateway.config.models.cors import CorsConfig
+from gateway.config.models.defaults import Defaults, fill_policy, fill_route
 from gateway.config.models.direct_responses import (
     ErrorPage,
     ErrorPages,
@@ -43,7 +45,6 @@ from gateway.config.models.listeners import (
 )
 from gateway.config.models.lists import ListConfig, Members, check_list_names
 from gateway.config.models.policies import (
-    OnLimit,
     PolicyConfig,
     QueueConfig,
     candidate_name,
@@ -60,6 +61,7 @@ from gateway.config.models.service import (
 )
 from gateway.config.models.shorthand import expand
 from gateway.config.models.throttlex import ThrottlexConfig
+from gateway.config.models.tiers import TierConfig
 from gateway.config.models.tokens import JwtConfig
 from gateway.config.models.upstreams import Target, Timeouts, UpstreamConfig, UpstreamTlsConfig
 from gateway.config.values.address import Address
@@ -89,6 +91,7 @@ __all__ = [
     "CertificateConfig",
     "ClientHeaders",
     "ConditionConfig",
+    "CorsConfig",
     "Defaults",
     "EjectConfig",
     "EnvoyHeaders",
@@ -125,6 +128,7 @@ __all__ = [
     "Target",
     "ThrottlexConfig",
     "ThrottrConfig",
+    "TierConfig",
     "Timeouts",
     "UpstreamConfig",
     "UpstreamTlsConfig",
@@ -184,7 +188,7 @@ class GatewayConfig(Model):
         64, description="How many leading bits of IPv6 addresses are counted together."
     )
     defaults: Defaults = Field(
-        untouched(Defaults), description="Defaults of policies and upstreams."
+        untouched(Defaults), description="Defaults of policies, upstreams and routes."
     )
     upstreams: dict[str, UpstreamConfig] = Field({}, description="Upstreams by name.")
     policies: dict[str, PolicyConfig] = Field({}, description="Policies by name.")
@@ -245,7 +249,10 @@ class GatewayConfig(Model):
             raise problem(
                 "the routes cannot be reached: listen is empty", "for example listen: :8080"
             )
-        return routes
+        defaults: Defaults | None = info.data.get("defaults")
+        if defaults is None:
+            return routes
+        return tuple([fill_route(route, defaults) for route in routes])
 
     @field_validator("upstreams")
     @classmethod

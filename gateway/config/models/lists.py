@@ -30,6 +30,7 @@ PREFLIGHT: Final = "preflight"
 """The word for requests by which browsers ask whether others may be made (CORS)."""
 LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 NAME_EXAMPLE: Final = "use letters, digits, _ and -, for example office"
+_LISTED: Final = "use ip, header:NAME, cookie:NAME, query:NAME or client_cert"
 _LOOKS_LIKE_NETWORK: Final = re.compile(r"[0-9].*|.*[.:/].*")
 
 
@@ -61,7 +62,15 @@ Member = Annotated[
 Members = Annotated[tuple[Member, ...], ListOf]
 
 
-def _read_word(value: object) -> str:
+def _read_word_of_list(value: object) -> str:
+    word = read_word(value)
+    if word.startswith("jwt:"):
+        raise problem(f"{word!r} is nothing that clients could be listed by", _LISTED)
+    return word
+
+
+def read_word(value: object) -> str:
+    """Read the one key that something is found by. Raises `problem`."""
     if not isinstance(value, str):
         raise problem(f"found {describe(value)}, a key was expected", "for example ip")
     line = Cursor(value.strip())
@@ -75,13 +84,12 @@ def _read_word(value: object) -> str:
     if others:
         raise problem("a list has one key", f"for example {word}")
     is_other = word in PLAIN_KEYS and word != "ip"
-    if is_other or word in CALLER_KEYS or word.partition(":")[0] in {"path", "jwt", "json", "form"}:
-        hint = "use ip, header:NAME, cookie:NAME, query:NAME or client_cert"
-        raise problem(f"there are no lists of {word!r}", hint)
+    if is_other or word in CALLER_KEYS or word.partition(":")[0] in {"path", "json", "form"}:
+        raise problem(f"{word!r} is nothing that clients could be listed by", _LISTED)
     return word
 
 
-Word = Annotated[str, PlainValidator(_read_word), WithJsonSchema({"type": "string"})]
+Word = Annotated[str, PlainValidator(_read_word_of_list), WithJsonSchema({"type": "string"})]
 
 
 class ListConfig(Model):

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.config.models.conditions import Excepting
+from gateway.config.models.answers import OnLimit
 from gateway.config.models.consistency import (
     PART_SCHEMA,
     ConsistencyName,
@@ -26,6 +26,7 @@ from gateway.config.models.consistency import (
     terms_of,
 )
 from gateway.config.models.throttlex import PLACEHOLDER, ThrottlexConfig
+from gateway.config.models.tiers import Tiered, check_tiers
 from gateway.config.values.base import Model, untouched
 from gateway.config.values.findings import KEY
 from gateway.config.values.lines import check_line
@@ -66,17 +67,6 @@ class QueueConfig(Model):
     max: Positive = Field(100, description="How many requests of one key may wait.")
     max_wait: Duration = Field(
         description="Requests that cannot get a turn within this time are refused immediately."
-    )
-
-
-class OnLimit(Model):
-    """The response to a request over its limit."""
-
-    status: Literal[429, 503] = Field(429, description="The status code.")
-    body: str = Field(
-        "problem",
-        description="problem (RFC 9457, JSON), text (one line), throttlex (ThrottleX's JSON), "
-        "none, or any other text, which is sent as it is.",
     )
 
 
@@ -179,7 +169,7 @@ def _check_in_flight(limits: tuple[LimitLine, ...]) -> None:
             raise problem(message, "try a rate, or enforce this limit")
 
 
-class PolicyConfig(Excepting):
+class PolicyConfig(Tiered):
     """Which requests count together, how many may pass, and what happens to the rest."""
 
     algorithm: AlgorithmName = Field(
@@ -307,7 +297,15 @@ class PolicyConfig(Excepting):
         if self.candidate is not None and self.throttlex is not None:
             message = "a policy of ThrottleX has no candidate"
             raise problem(message, "try another policy with mode: shadow", under=("candidate", KEY))
-        check_consistency(self.consistency, self.limits, self.leased, self.eventual, said)
+        check_tiers(
+            self,
+            self.algorithm,
+            count_refused=self.count_refused,
+            is_throttlex=self.throttlex is not None,
+        )
+        of_tiers = (line for lines in self.tiers.values() for line in lines)
+        every = (*self.limits, *of_tiers)
+        check_consistency(self.consistency, every, self.leased, self.eventual, said)
         return self
 
     @property
@@ -345,6 +343,8 @@ def with_candidates(policies: Mapping[str, PolicyConfig]) -> dict[str, PolicyCon
                 "count_refused": False,
                 "mode": "shadow",
                 "candidate": None,
+                "tier": None,
+                "tiers": {},
             }
         )
         for name, policy in policies.items()

@@ -12,6 +12,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
+from gateway.config.models.answers import UpstreamLimits
 from gateway.config.models.changes import (
     FieldEdits,
     OwnMaxBody,
@@ -20,6 +21,7 @@ from gateway.config.models.changes import (
     UpstreamHost,
     compile_rewrite,
 )
+from gateway.config.models.cors import Cors
 from gateway.config.models.direct_responses import (
     ErrorPages,
     Location,
@@ -49,7 +51,7 @@ from gateway.routing.pattern import Pattern
 
 _FOR_UPSTREAMS: Final = (
     *("strip_prefix", "add_prefix", "rewrite", "request_headers", "upstream_host"),
-    *("max_body", "retry", "websocket"),
+    *("max_body", "retry", "websocket", "upstream_limits"),
 )
 """Keys that a route may have only if its requests go to an upstream."""
 
@@ -125,6 +127,17 @@ class RouteConfig(Model):
     )
     error_pages: ErrorPages = Field(
         None, description="Error pages by status; default: those of the whole file."
+    )
+    upstream_limits: UpstreamLimits = Field(
+        "replace",
+        description="What happens to RateLimit* and X-RateLimit-* of the upstream where the "
+        "response has the gateway's own: replace removes them, keep sends them instead, merge "
+        "tells both limits, or the more restrictive one. Default: as under defaults.",
+    )
+    cors: Cors = Field(
+        None,
+        description="Which pages of other sites may read the gateway's own responses: origins, or "
+        "a mapping with options. Default: as under defaults; off for none.",
     )
 
     @field_validator("name")

@@ -37,6 +37,8 @@ POLICY_FIELDS: Final = (
     "if_missing",
     "secret",
     "except",
+    "tier",
+    "tiers",
 )
 """Keys of a policy that may be written on the route itself."""
 

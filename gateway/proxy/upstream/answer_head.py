@@ -217,27 +217,6 @@ def without_length(fields: bytes) -> bytes:
     return b"\r\n".join(line for line in lines if kind_of(line.partition(b":")[0]) != LENGTH)
 
 
-_draft_fields: Final = re.compile(rb"\r\n(?i:ratelimit)(?i:-[^:\r\n]*)?:[^\r\n]*").sub
-_legacy_fields: Final = re.compile(rb"\r\n(?i:x-ratelimit-)[^:\r\n]*:[^\r\n]*").sub
-
-
-def without_limits(fields: bytes, added: bytes) -> bytes:
-    """Return an upstream's header lines without those that the gateway's own replace.
-
-    A family is replaced as a whole: the rest would describe another limit than the gateway's.
-
-    Args:
-        fields: of the upstream's answer, each after a line end.
-        added: the gateway's own, each with its line end.
-    """
-    if _legacy_line(added):
-        fields = _legacy_fields(b"", fields)
-    if added.startswith(b"RateLimit"):
-        fields = _draft_fields(b"", fields)
-    return fields
-
-
-_legacy_line: Final = re.compile(rb"(?m)^X-RateLimit-").search
 _has_retry_after: Final = re.compile(rb"(?im)^retry-after:").search
 
 

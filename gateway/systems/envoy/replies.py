@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from gateway.base.clock import US, Clock, wall_us
 from gateway.http import answer
-from gateway.http.answer import LimitFields, seconds_up
+from gateway.http.answer import seconds_up
+from gateway.http.limit_fields import LimitFields
 from gateway.limiter.decider import Outcome
 from gateway.limiter.plan import CompiledPolicy, Rule
 from gateway.limits import fixed_window

@@ -420,8 +420,13 @@ FILES: Final = [
     ),
     (
         A_ROUTE + "    cors: true\n",
-        "unknown key 'cors'",
-        "CORS: not supported",
+        "true is not an origin",
+        "for example https://app.example.com, https://*.example.com, or * for any",
+    ),
+    (
+        A_ROUTE + "    cors: { allow_origins: [https://app.test] }\n",
+        "unknown key 'allow_origins'",
+        "it is called origins here",
     ),
     (
         A_ROUTE + "    auth: basic\n",

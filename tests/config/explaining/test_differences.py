@@ -14,6 +14,7 @@ from gateway.config.explaining.schema import models
 from gateway.config.models.conditions import ConditionConfig
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.retry import RetryConfig
+from gateway.config.models.tiers import TierConfig
 from tests.config.other_values import (
     CORPUS,
     DASHES,
@@ -40,6 +41,7 @@ TOLD_AS: Final = {
     ("RouteConfig", "name"): "is now called",
     ("PolicyConfig", "limits"): "limit ",
     ("EnvoyRule", "match"): "rule",
+    **{("TierConfig", name): "tier" for name in TierConfig.model_fields},
     **{("ConditionConfig", name): "except" for name in ConditionConfig.model_fields},
     ("RatioRule", "owner"): "rule",
     ("RatioRule", "resource"): "rule",

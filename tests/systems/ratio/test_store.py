@@ -31,6 +31,7 @@ from gateway.systems.ratio.messages import (
 )
 from gateway.systems.ratio.store import MAX_CALLS, RatioStore, resource_of
 from gateway.wiring.policies import RouteKeys, compile_plan, compile_policy
+from gateway.wiring.sources import Sources
 from tests import grpc_engine
 from tests.servers import until
 from tests.systems.ratio.server import RatioServer, fail, hang, say
@@ -342,7 +343,9 @@ async def test_what_was_let_through_meanwhile_is_not_told_afterwards() -> None:
         {"limit": "5/day per all", "algorithm": "sliding_window_log", "count_refused": True}
     )
     compiled = compile_policy("pay", config, PolicyMetrics())
-    rules = compile_plan(RouteKeys("/pay", {}), ["pay"], {"pay": config}, {"pay": compiled}).rules
+    rules = compile_plan(
+        RouteKeys("/pay", Sources()), ["pay"], {"pay": config}, {"pay": compiled}
+    ).rules
     question = Ask((rules[0].limit,), ("k",), 1, 0)
     async with _served() as server:
         url = f"ratio://127.0.0.1:{server.port}"
