@@ -43,6 +43,7 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
     "e2e/test_operations.py": "routing.methods",
     "e2e/test_socket_activation.py": "net.handover net.service_manager",
+    "e2e/test_body_keys.py": "proxy.peeked_body",
     "e2e/test_tokens.py": "wiring.tokens",
     "e2e/test_own_answers.py": "proxy.direct_responses wiring.routes",
     "http/editing/test_template.py": "http.editing.fields proxy.changes",

@@ -45,6 +45,8 @@ def add_explain(commands: Any) -> None:
     parser.add_argument("request", nargs="+", metavar="REQUEST", help=text)
     text = "a header field, as in 'X-API-Key: a'; any number of them"
     parser.add_argument("-H", "--header", action="append", default=[], metavar="FIELD", help=text)
+    text = "the body, for limits that count by a field of it; the default method is then POST"
+    parser.add_argument("-d", "--data", default="", metavar="BODY", help=text)
     text = f"the address that the request comes from (default: {DEFAULT_PEER})"
     parser.add_argument(
         "--from", dest="peer", type=_peer, default=DEFAULT_PEER, metavar="ADDRESS", help=text
@@ -87,7 +89,8 @@ def _inquiry(options: argparse.Namespace) -> Inquiry:
     words: list[str] = options.request
     if len(words) > 2:
         options.misuse(f"{words[2]!r} is one word too many\n  hint: {EXAMPLE}")
-    method, target = words if len(words) == 2 else ("GET", words[0])
+    body = options.data.encode("utf-8", "surrogateescape")
+    method, target = words if len(words) == 2 else ("POST" if body else "GET", words[0])
     if not _is_method(method):
         options.misuse(f"{method!r} is not a method\n  hint: {EXAMPLE}")
     scheme, host = "http", DEFAULT_HOST
@@ -108,9 +111,11 @@ def _inquiry(options: argparse.Namespace) -> Inquiry:
             options.misuse(f"{line!r} is not a header field\n  hint: write 'NAME: VALUE'")
     if not any(line.lower().startswith("host:") for line in fields):
         fields.insert(0, f"Host: {host}")
+    if body and not any(line.lower().startswith("content-length:") for line in fields):
+        fields.append(f"Content-Length: {len(body)}")
     lines = [f"{method} {target} HTTP/1.1", *fields, "", ""]
     head = "\r\n".join(lines).encode("utf-8", "surrogateescape")
-    return Inquiry(head, options.peer, scheme)
+    return Inquiry(head, options.peer, scheme, body)
 
 
 # What was found, in sentences.

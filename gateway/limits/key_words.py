@@ -13,7 +13,7 @@ from typing import Final
 from gateway.limits.cursor import Cursor
 
 PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
-NAMED_KEYS: Final = ("header", "cookie", "query", "path", "jwt")
+NAMED_KEYS: Final = ("header", "cookie", "query", "path", "jwt", "json", "form")
 CALLER_KEYS: Final = ("owner", "resource")
 """Keys that only callers of other systems' protocols have; HTTP requests do not."""
 CLIENT_CERTIFICATE: Final = "client_cert"
@@ -25,6 +25,8 @@ _NAMES: Final = {
     "query": re.compile(r"[\x21-\x2a\x2c-\x7e]+"),
     "path": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
     "jwt": re.compile(r"[A-Za-z0-9_:.-]+"),
+    "json": re.compile(r"[A-Za-z0-9_$@:-]+(?:\.[A-Za-z0-9_$@:-]+)*"),
+    "form": re.compile(r"[\x21-\x2a\x2c-\x7e]+"),
 }
 """The names of each kind; those of other kinds are tokens (RFC 9110, section 5.6.2)."""
 _EXAMPLE_NAMES: Final = {
@@ -33,6 +35,8 @@ _EXAMPLE_NAMES: Final = {
     "query": "api_key",
     "path": "id",
     "jwt": "sub",
+    "json": "user",
+    "form": "user",
 }
 
 _OTHER_WORDS: Final = {
@@ -49,6 +53,7 @@ _SAID_BY: Final = {
     ),
     **dict.fromkeys(("apikey", "api"), "header:X-API-Key or query:api_key"),
     **dict.fromkeys(("token", "bearer", "auth", "authentication"), "header:Authorization"),
+    **dict.fromkeys(("body", "login", "email"), "json:user or form:user, a field of the body"),
     **dict.fromkeys(("claim", "claims", "sub", "subject"), "jwt:sub"),
     **dict.fromkeys(("session", "sessionid", "sid"), "cookie:session"),
     **dict.fromkeys(
@@ -66,7 +71,7 @@ _IN_BRACKETS: Final = re.compile(
 )
 _OF_NGINX: Final = re.compile(r"\$\{?(?:(?P<kind>http|cookie|arg)_(?P<name>\w+)|(?P<plain>\w+))\}?")
 _KINDS_OF_NGINX: Final = {"http": "header", "cookie": "cookie", "arg": "query"}
-_NOT_COUNTED_BY: Final = frozenset(("country", "geo", "geoip", "asn", "body", "json"))
+_NOT_COUNTED_BY: Final = frozenset(("country", "geo", "geoip", "asn"))
 
 
 def read_keys(line: Cursor) -> tuple[str, ...]:

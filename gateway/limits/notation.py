@@ -8,6 +8,7 @@
     zone  = a name of the IANA time zone database, such as Europe/Berlin
     key   = "ip" / "route" / "all" / "host" / "method"
           / "header:" name / "cookie:" name / "query:" name / "path:" name / "jwt:" name
+          / "json:" name / "form:" name
           / "owner" / "resource"  (callers of ratio's protocol)
 
 A rate is counted by the algorithm that its policy names. A quota is counted in the days, weeks or

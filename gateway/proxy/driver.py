@@ -28,6 +28,7 @@ from gateway.proxy.cached_refusal import remember
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.gate import Gate
 from gateway.proxy.grpc import deadline_of, is_call
+from gateway.proxy.peeked_body import PeekedBody, peek
 from gateway.proxy.request import Request
 from gateway.proxy.response import Unrouted, relay, reply_bytes, whole_bytes
 from gateway.proxy.ruling import Ruling
@@ -35,6 +36,7 @@ from gateway.proxy.step import (
     CONNECT,
     DONE,
     HEAD,
+    LIMITS,
     RELAY,
     TUNNEL,
     UPLOAD,
@@ -134,12 +136,10 @@ class Driver:
                 return exchange
             if route.outgoing is not None:
                 ruling.sent_target = route.outgoing.target(request)
-            outcome = gate.ask(request, ruling)
-            if isinstance(outcome, Pending):
-                ruling.pending = outcome
-                outcome.then(partial(self._decided, exchange, ruling))
+            if route.reads_body and (body := peek(request)) is not None:
+                self._start(exchange, partial(self._read_body, exchange, body))
             else:
-                self._apply(exchange, ruling, outcome)
+                self._ask(exchange, ruling)
         except Exception as error:  # noqa: BLE001 - judged in one place
             self.fail(exchange, error)
         return exchange
@@ -160,6 +160,21 @@ class Driver:
     async def finish(self, seconds: float) -> None:
         """Wait for all tasks, at most for `seconds`; cancel the rest."""
         await self._tasks.finish(seconds)
+
+    @staticmethod
+    async def _read_body(exchange: Exchange, body: PeekedBody) -> Step:
+        """Wait for what the limits count by in the body of a request."""
+        await body.fill(exchange.request.connection)
+        return LIMITS
+
+    def _ask(self, exchange: Exchange, ruling: Ruling) -> None:
+        """Ask the limits about a request."""
+        outcome = self._gate.ask(exchange.request, ruling)
+        if isinstance(outcome, Pending):
+            ruling.pending = outcome
+            outcome.then(partial(self._decided, exchange, ruling))
+        else:
+            self._apply(exchange, ruling, outcome)
 
     def _decided(self, exchange: Exchange, ruling: Ruling, outcome: Outcome) -> None:
         """Continue: the store has answered."""
@@ -220,6 +235,9 @@ class Driver:
                 self._reply(exchange, step)
             elif step is DONE:
                 self._finish(exchange)
+            elif step is LIMITS:
+                assert exchange.ruling is not None
+                self._ask(exchange, exchange.ruling)
             elif step is UPLOAD:
                 assert exchange.connection is not None
                 assert exchange.upload is not None

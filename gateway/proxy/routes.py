@@ -47,6 +47,7 @@ class Route:
         repeats_refusals: whether a refusal may be sent again as long as it holds.
         decider: asks the store about the plan. A request stays with the one that it began with,
             whatever a reload changes meanwhile.
+        reads_body: whether a limit counts by the body of its requests.
         logged_target: removes secret keys from a request target; None if it has none.
         access: who may use it; None for everybody.
         preflight_plan: the limits of preflight requests; None if these are counted like others.
@@ -70,6 +71,7 @@ class Route:
     combine_limits: Combine
     repeats_refusals: bool
     decider: Decider
+    reads_body: bool = False
     logged_target: Callable[[str], str] | None = None
     access: Access | None = None
     preflight_plan: Plan | None = None

@@ -24,6 +24,7 @@ from gateway.limits.decision import Decision
 from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.client.connection import ClientConnection
 from gateway.proxy.client.handler import ListenerRules
+from gateway.proxy.peeked_body import known_body
 from gateway.proxy.request import Request
 from gateway.proxy.routes import Route
 from gateway.proxy.ruling import Ruling
@@ -48,11 +49,13 @@ class Inquiry(NamedTuple):
         head: its head, as a client would send it.
         peer: the address that the connection comes from.
         scheme: `http` or `https`.
+        body: its body.
     """
 
     head: bytes
     peer: str
     scheme: str
+    body: bytes = b""
 
 
 class OtherRoute(NamedTuple):
@@ -154,7 +157,8 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
     request: Request | None = None
     try:
         message = acceptor.settings.parser.parse(inquiry.head)
-        request = Request(connection, message, EMPTY_PAYLOAD)
+        payload = known_body(inquiry.body) if inquiry.body else EMPTY_PAYLOAD
+        request = Request(connection, message, payload)
         if connection.https_port and (reply := gate.to_https(request)) is not None:
             location = reply.fields.partition(b"\r\n")[0].removeprefix(b"Location: ")
             return found._replace(redirect=location.decode("utf-8", "replace"))
@@ -187,7 +191,9 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     if running.reader is not None:
         await running.reader.start()
     tokens = running.tokens
-    if tokens is not None and any("jwt:" in rule.word for rule in plan.rules):
+    if tokens is not None and any(
+        "jwt:" in rule.word or rule.policy.has_tiers for rule in plan.all_rules
+    ):
         await tokens.source.start()
         found = found._replace(token=tokens.explain(request))
     question = plan.ask(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -30,12 +30,15 @@ from gateway.limits.key_words import as_written
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
+from gateway.proxy.peeked_body import compile_body_reader
+from gateway.routing.body_values import BODY_KEYS
 from gateway.routing.conditions import Condition, unless
 from gateway.routing.keys import NO_READERS, Readers, compile_key, reader_of
 from gateway.routing.path_parameter import compile_path_parameter
 from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
 from gateway.routing.tiers import FindTier, tier_by_name, tier_by_table
+from gateway.routing.values import Read
 from gateway.wiring.conditions import compile_exceptions
 from gateway.wiring.sources import Sources
 
@@ -147,11 +150,21 @@ def readers_of(pattern: str, tokens: Tokens | None = None) -> Readers:
         pattern: the path of the route.
         tokens: reads claims of tokens; None if none are verified.
     """
-    readers = {"path": partial(compile_path_parameter, pattern)}
-    return readers if tokens is None else {**readers, "jwt": tokens.reader}
+    readers: dict[str, Callable[[str], Read]] = {"path": partial(compile_path_parameter, pattern)}
+    if tokens is not None:
+        readers["jwt"] = tokens.reader
+    return readers
 
 
-UNREAD: Final[Readers] = dict.fromkeys(("path", "jwt"), lambda _name: lambda _request: None)
+def readers_of_route(pattern: str, tokens: Tokens | None) -> Readers:
+    """Return the same for requests of the proxy, whose bodies can be read as well."""
+    of_bodies = {kind: partial(compile_body_reader, kind) for kind in BODY_KEYS}
+    return {**readers_of(pattern, tokens), **of_bodies}
+
+
+UNREAD: Final[Readers] = dict.fromkeys(
+    ("path", "jwt", *BODY_KEYS), lambda _name: lambda _request: None
+)
 """The readers of keys that callers name themselves."""
 
 

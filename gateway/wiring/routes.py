@@ -31,11 +31,12 @@ from gateway.proxy.routes import Route
 from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
 from gateway.proxy.upstream_limits import COMBINE
+from gateway.routing.body_values import BODY_KEYS
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
 from gateway.wiring.conditions import compile_access
-from gateway.wiring.policies import RouteKeys, compile_plan, readers_of
+from gateway.wiring.policies import RouteKeys, compile_plan, readers_of_route
 from gateway.wiring.sources import Sources
 from gateway.wiring.tokens import Tokens
 
@@ -61,7 +62,7 @@ def compile_routes(
     def plan_of(route: RouteConfig, names: Sequence[str], cost: int) -> Plan | None:
         if not names:
             return None
-        keys = RouteKeys(route.name, sources, readers_of(route.path, tokens))
+        keys = RouteKeys(route.name, sources, readers_of_route(route.path, tokens))
         plan = compile_plan(keys, names, configured, policies, cost)
         return ReportedPlan(plan.rules) if is_reported else plan
 
@@ -93,6 +94,7 @@ def compile_routes(
             and _repeats_refusals(plan, route.response_headers)
             and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
             decider,
+            any(_reads_body(one) for one in (plan, preflight) if one is not None),
             compile_logged_target(
                 route.path, _secret_words([*route.policies, *of_preflight], configured)
             ),
@@ -102,6 +104,10 @@ def compile_routes(
         )
         entries.append((route.pattern, compiled))
     return RouteTable(entries)
+
+
+def _reads_body(plan: Plan) -> bool:
+    return any(f"{kind}:" in rule.word for rule in plan.all_rules for kind in BODY_KEYS)
 
 
 def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> list[str]:

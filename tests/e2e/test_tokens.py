@@ -26,12 +26,14 @@ policies:
   user: {{ limit: 2/h per jwt:sub, if_missing: unauthorized }}
   tenant: {{ limit: 1/h per jwt:tenant.id+jwt:sub, if_missing: skip }}
   secret: {{ limit: 1/h per jwt:sub, secret: true }}
+  tiers: {{ limit: 1/h per jwt:sub, tier: jwt:plan, tiers: {{ pro: 2/h }} }}
   lex: {{ throttlex: {{ capacity: 1, per: user, user: "jwt:sub" }}, if_missing: reject }}
 key_secret: 0123456789abcdef
 routes:
   /user: {{ upstream: {url}, policies: user }}
   /tenant: {{ upstream: {url}, policies: tenant }}
   /secret: {{ upstream: {url}, policies: secret }}
+  /tiers: {{ upstream: {url}, policies: tiers }}
   /lex: {{ upstream: {url}, policies: lex }}
 """
 PATIENCE_S = 30.0
@@ -110,6 +112,13 @@ def test_users_have_their_own_counts(
         assert found == [200, 429, 200]
         assert [get(gateway.port, "/tenant", alice).status for _ in range(2)] == [200, 200]
         assert [get(gateway.port, "/secret", alice).status for _ in range(2)] == [200, 429]
+        pro, forged = (
+            bearer({"sub": "pro", "iss": "me", "plan": "pro"}, key) for key in (RSA, OTHER_RSA)
+        )
+        assert [get(gateway.port, "/tiers", pro).status for _ in range(3)] == [200, 200, 429]
+        assert [get(gateway.port, "/tiers", alice).status for _ in range(2)] == [200, 429]
+        # What is not accepted has no tier either.
+        assert [get(gateway.port, "/tiers", forged).status for _ in range(2)] == [200, 429]
         refused = [get(gateway.port, "/lex", alice) for _ in range(2)][1]
         assert json.loads(refused.body)["message"] == "Rate limit exceeded for key: alice"
         assert get(gateway.port, "/lex").status == 400

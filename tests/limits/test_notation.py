@@ -129,7 +129,7 @@ def test_lines_are_read(
         ("10/s per X-API-Key", 10, "'X-API-Key' is not a key", "header:X-API-Key"),
         ("10/s per header: X-A", 10, "'header:' needs a name", "write 10/s per header:X-A"),
         ("10/s per header:a(b", 17, "'a(b' is not a valid name of a header", "letters"),
-        ("10/s per jwt:sub", 10, "'jwt:' is not a key", "one of ip"),
+        ("10/s per asn:sub", 10, "'asn:' is not a key", "one of ip"),
         ("10/s per ip+all", 10, "'all' cannot be combined with other keys", "remove it"),
         ("10/s per ip+route+ip", 19, "'ip' is named twice", "once"),
     ],

@@ -100,6 +100,9 @@ class HashBy:
 
 _NOT_HASHED: Final = {
     "path": ("is a parameter of routes, and an upstream has none", "use path, the whole path"),
+    **dict.fromkeys(
+        ("json", "form"), ("is in a body, and targets are chosen before it has arrived", "use ip")
+    ),
     "jwt": ("is a claim, and only limits count by claims", "for example header:authorization"),
 }
 """Key words of limits that are not for upstreams: why, and what to use."""

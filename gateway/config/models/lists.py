@@ -84,7 +84,7 @@ def read_word(value: object) -> str:
     if others:
         raise problem("a list has one key", f"for example {word}")
     is_other = word in PLAIN_KEYS and word != "ip"
-    if is_other or word in CALLER_KEYS or word.partition(":")[0] in {"path", "jwt"}:
+    if is_other or word in CALLER_KEYS or word.partition(":")[0] in {"path", "json", "form"}:
         raise problem(f"{word!r} is nothing that clients could be listed by", _LISTED)
     return word
 

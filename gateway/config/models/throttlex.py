@@ -70,7 +70,7 @@ Rate = Annotated[
 """Tokens per second, exactly; written `10` or `0.5`."""
 
 
-_KINDS: Final = frozenset(("header", "cookie", "query", "jwt", CLIENT_CERTIFICATE))
+_KINDS: Final = frozenset(("header", "cookie", "query", "jwt", "json", "form", CLIENT_CERTIFICATE))
 """What an API key or a user can be in."""
 
 
@@ -98,7 +98,7 @@ KeyWord = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "pattern": r"^\s*((header|cookie|query|jwt):[^\s/+]+"
+            "pattern": r"^\s*((header|cookie|query|jwt|json|form):[^\s/+]+"
             r"|client_cert(:(subject|san|fingerprint))?)\s*$",
             "examples": ["header:X-User-Id", "client_cert:subject"],
         }

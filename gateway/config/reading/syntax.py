@@ -14,7 +14,7 @@ _UNQUOTED_STAR: Final = re.compile(r"(?:^|[\s,\[{:-])(\*[^\s\"',]*)")
 _FLOW_VARIABLE: Final = re.compile(r"[{\[].*(?<![\"'\w$])(\$\{[^}]*\})")
 _BRACKET_HOST: Final = re.compile(r":\s+(\[[0-9a-fA-F:.]+\]:\d+)")
 _NO_SPACE: Final = re.compile(
-    r"(?:^\s*(?:-\s+)?|[{,]\s*)(?!(?:unix|header|cookie|query|path|jwt|client_cert):)"
+    r"(?:^\s*(?:-\s+)?|[{,]\s*)(?!(?:unix|header|cookie|query|path|jwt|json|form|client_cert):)"
     r"([a-z_]+):(?!//|[0-9]+\b)([^\s,{}\[\]]+)"
 )
 _FLOW_BRACES: Final = re.compile(

@@ -27,9 +27,10 @@ _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://[^\s\"']*")
 _IN_PROSE: Final = re.compile(r"://.*@", re.DOTALL)
 _OPTION: Final = re.compile(r"password=", re.IGNORECASE)
 _KEY_PASSWORD: Final = re.compile(
-    r"(?:key_password|\bsecret|key_secret)[\"']?\s*:\s*+(?!(?:true|false|on|off)\b)"
+    r"(?:key_password|\bsecret|key_secret)[\"']?\s*:\s*+(?!(?:true|false|on|off)\b|[\[{])"
 )
-"""Secrets that are neither in a URL nor in a field; of a policy, `secret` is only a switch."""
+"""Secrets that are neither in a URL nor in a field; of a policy, `secret` is only a switch,
+and a policy may be called so."""
 CREDENTIAL: Final = (
     r"authorization|cookie|credential|passw|secret|token|signature|api[-_]?key|auth[-_]?key"
 )

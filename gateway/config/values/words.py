@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-_KINDS: Final = {"query": "query parameter", "path": "path parameter", "jwt": "claim"}
+_KINDS: Final = {
+    "query": "query parameter",
+    "path": "path parameter",
+    "jwt": "claim",
+    "json": "JSON field",
+    "form": "form field",
+}
 
 
 def key_word(word: str) -> str:

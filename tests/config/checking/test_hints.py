@@ -84,6 +84,12 @@ LIMITS: Final = [
     ),
     ("10/s per session", "'session' is not a key", "for example cookie:session"),
     ("10/s per token", "'token' is not a key", "for example header:Authorization"),
+    ("10/s per json", "'json' is not a key", "for example json:user"),
+    (
+        "10/s per body:user",
+        "'body:' is not a key",
+        "for example json:user or form:user, a field of the body",
+    ),
     ("10/s per jwt", "'jwt' is not a key", "for example jwt:sub"),
     ("10/s per claim:sub", "'claim:' is not a key", "for example jwt:sub"),
     (
@@ -91,7 +97,7 @@ LIMITS: Final = [
         "'country' is not a key",
         (
             "this is not supported; use one of ip, route, all, host, method, header:NAME, "
-            "cookie:NAME, query:NAME, path:NAME, jwt:NAME, client_cert"
+            "cookie:NAME, query:NAME, path:NAME, jwt:NAME, json:NAME, form:NAME, client_cert"
         ),
     ),
     ("10/s per query", "'query' is not a key", "for example query:api_key"),
