@@ -25,6 +25,7 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "admin-is-a-listener",
         "at-once-too-many",
         "envoy-rls-debits",
+        "costs-above-limits",
         "tiers-of-nobody",
         "envoy-rls-debits-unlimited",
         "envoy-rls-metadata",
