@@ -30,7 +30,6 @@ from gateway.limits.key_words import as_written
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
-from gateway.proxy.peeked_body import compile_body_reader
 from gateway.routing.body_values import BODY_KEYS
 from gateway.routing.conditions import Condition, unless
 from gateway.routing.keys import NO_READERS, Readers, compile_key, reader_of
@@ -154,12 +153,6 @@ def readers_of(pattern: str, tokens: Tokens | None = None) -> Readers:
     if tokens is not None:
         readers["jwt"] = tokens.reader
     return readers
-
-
-def readers_of_route(pattern: str, tokens: Tokens | None) -> Readers:
-    """Return the same for requests of the proxy, whose bodies can be read as well."""
-    of_bodies = {kind: partial(compile_body_reader, kind) for kind in BODY_KEYS}
-    return {**readers_of(pattern, tokens), **of_bodies}
 
 
 UNREAD: Final[Readers] = dict.fromkeys(

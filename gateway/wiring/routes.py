@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.base.clock import US
@@ -27,16 +28,18 @@ from gateway.observe.metrics import GatewayMetrics
 from gateway.proxy.changes import Outgoing, make_renderer
 from gateway.proxy.cors import Cors
 from gateway.proxy.direct_responses import ErrorPages, redirect
+from gateway.proxy.peeked_body import compile_body_reader
 from gateway.proxy.routes import Route
 from gateway.proxy.upstream.retry import GRPC_OUTCOMES, IDEMPOTENT, RetryRule
 from gateway.proxy.upstream.targets import Upstream
 from gateway.proxy.upstream_limits import COMBINE
 from gateway.routing.body_values import BODY_KEYS
+from gateway.routing.keys import Readers
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
 from gateway.wiring.conditions import compile_access
-from gateway.wiring.policies import RouteKeys, compile_plan, readers_of_route
+from gateway.wiring.policies import RouteKeys, compile_plan, readers_of
 from gateway.wiring.sources import Sources
 from gateway.wiring.tokens import Tokens
 
@@ -62,7 +65,7 @@ def compile_routes(
     def plan_of(route: RouteConfig, names: Sequence[str], cost: int) -> Plan | None:
         if not names:
             return None
-        keys = RouteKeys(route.name, sources, readers_of_route(route.path, tokens))
+        keys = RouteKeys(route.name, sources, _readers(route.path, tokens))
         plan = compile_plan(keys, names, configured, policies, cost)
         return ReportedPlan(plan.rules) if is_reported else plan
 
@@ -108,6 +111,12 @@ def compile_routes(
 
 def _reads_body(plan: Plan) -> bool:
     return any(f"{kind}:" in rule.word for rule in plan.all_rules for kind in BODY_KEYS)
+
+
+def _readers(pattern: str, tokens: Tokens | None) -> Readers:
+    """Return the readers of the keys of a route, which include fields of bodies."""
+    of_bodies = {kind: partial(compile_body_reader, kind) for kind in BODY_KEYS}
+    return {**readers_of(pattern, tokens), **of_bodies}
 
 
 def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> list[str]:

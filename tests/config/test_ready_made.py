@@ -38,7 +38,7 @@ def test_variables_move_a_ready_made_configuration() -> None:
 def test_they_are_all_there() -> None:
     """All that the documentation names."""
     names = (
-        "api-keys edge-tls edge envoy-rls load-balancer queue ratio redis-shared sidecar"
+        "api-keys edge-tls edge envoy-rls load-balancer plans queue ratio redis-shared sidecar"
         " smockron-gatekeeper smockron throttlex throttr websockets"
     )
     assert [path.stem for path in FILES] == names.split()
