@@ -443,7 +443,7 @@ async def test_health_checks(
             return answer.decode()
 
         async def become(expected: str) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while await ask() != expected:
                     pass
 
