@@ -131,6 +131,8 @@ class Driver:
                 return exchange
             route = gate.find_route(request)
             ruling = exchange.ruling = Ruling(route)
+            if route.access is not None:
+                gate.check_access(request, ruling)
             if request.method == "OPTIONS" and (reply := gate.count_hop(request)) is not None:
                 self._reply(exchange, reply)
                 return exchange

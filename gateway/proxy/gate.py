@@ -227,17 +227,20 @@ class Gate:
             raise BadRequestError(message, 405, kind="method", fields=fields)
         raise BadRequestError("No route matches this request", 404, kind="no_route")
 
-    def find_plan(self, request: Request, ruling: Ruling) -> Plan | None:
-        """Return the limits of a request; None if there are none.
+    def check_access(self, request: Request, ruling: Ruling) -> None:
+        """Let a request use its route, before anything else is done for it.
 
         Raises:
-            BadRequestError: it may not use its route.
+            BadRequestError: it may not.
         """
-        route = ruling.route
-        if route.access is not None:
+        if ruling.route.access is not None:
             ruling.decision = "refuse"
-            route.access.check(request)
+            ruling.route.access.check(request)
             ruling.decision = "none"
+
+    def find_plan(self, request: Request, ruling: Ruling) -> Plan | None:
+        """Return the limits of a request; None if there are none."""
+        route = ruling.route
         if route.preflight_plan is not None and is_preflight(request):
             ruling.plan, ruling.limit_fields = route.preflight_plan, route.preflight_fields
         return ruling.plan
@@ -246,7 +249,7 @@ class Gate:
         """Ask the decider; return None if no limit counts this request.
 
         Raises:
-            BadRequestError: it may not use its route, or lacks the key that it must be counted by.
+            BadRequestError: it lacks the key that it must be counted by.
         """
         plan = self.find_plan(request, ruling)
         if plan is None:

@@ -15,7 +15,8 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from gateway.base.errors import BadRequestError, ClientError
 from gateway.routing.body_values import compile_body_value
-from gateway.routing.values import Read
+from gateway.routing.parameters import compile_parameter
+from gateway.routing.values import AMBIGUOUS, Read
 
 if TYPE_CHECKING:
     from gateway.proxy.client.handler import RequestBody, ServedConnection
@@ -139,10 +140,16 @@ def peek(request: Request) -> PeekedBody | None:
 def compile_body_reader(kind: str, name: str) -> Read:
     """Return a function that reads a field of the bodies of requests; arguments as there."""
     read_value = compile_body_value(kind, name)
+    in_query = compile_parameter(name)
 
     def read(request: Request) -> object:
         payload = request.payload
         whole = payload.whole if isinstance(payload, PeekedBody) else None
-        return None if whole is None else read_value(whole, request.headers)
+        if whole is None:
+            return None
+        if kind == "form" and request.query and in_query(request.query) != []:
+            # Many servers read both as one, and not all of them prefer the form.
+            return AMBIGUOUS
+        return read_value(whole, request.headers)
 
     return read  # type: ignore[return-value]  # only requests of the proxy are read here

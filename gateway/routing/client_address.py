@@ -161,9 +161,19 @@ def _parse(text: str | None) -> Address | None:
 def address_in(text: str) -> Address | None:
     """Read an address; IPv4 that is embedded in IPv6 becomes IPv4. None for other text."""
     address = _parse(text)
+    return address if address is None else (translated(address) or address)
+
+
+def read_address(text: str) -> Address | None:
+    """Read an address; one that is only IPv4-mapped is IPv4. None for other text."""
+    return _parse(text)
+
+
+def translated(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address behind NAT64; None if the address is another one."""
     if isinstance(address, IPv6Address) and address in _NAT64:
         return IPv4Address(address.packed[-4:])
-    return address
+    return None
 
 
 def address_of(node: str) -> str | None:

@@ -31,10 +31,9 @@ def is_preflight(request: RequestView) -> bool:
 
     Source: Fetch Standard, "CORS-preflight request".
     """
-    return (
-        request.method == "OPTIONS"
-        and bool(request.headers.getall(ORIGIN, ()))
-        and bool(request.headers.getall(REQUESTED_METHOD, ()))
+    return request.method == "OPTIONS" and all(
+        len(lines := request.headers.getall(name, ())) == 1 and lines[0].strip()
+        for name in (ORIGIN, REQUESTED_METHOD)
     )
 
 

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from itertools import islice
 from typing import Final
 
-from gateway.routing.client_address import address_in
+from gateway.routing.client_address import read_address, translated
 
 Network = IPv4Network | IPv6Network
 
@@ -89,18 +89,21 @@ class NetworkSet:
     def __contains__(self, address: str) -> bool:
         """Return whether an address is in one of the networks; text that is none is not.
 
-        IPv4 addresses that are embedded in IPv6 (`::ffff:0:0/96`, `64:ff9b::/96`) are those of
-        IPv4.
+        Mapped addresses (`::ffff:0:0/96`) are those of IPv4. One behind NAT64 (`64:ff9b::/96`) is
+        in the networks of either.
         """
         return self._look_up(address)
 
     def _find(self, text: str) -> bool:
-        address = address_in(text)
+        address = read_address(text)
         if address is None:
             return False
         number = int(address)
         if isinstance(address, IPv4Address):
             return self._v4.has(number)
+        behind = translated(address)
+        if behind is not None and self._v4.has(int(behind)):
+            return True
         return self._wide.has(number >> _HALF_BITS) or self._narrow.has(number)
 
 

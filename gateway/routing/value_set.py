@@ -28,8 +28,11 @@ class ValueTable:
 
     Args:
         rows: the texts, each of at most `MAX_VALUE` bytes in UTF-8, with their numbers, at most
-            `MAX_NUMBER`. If a text is there twice, its first number counts.
+            `MAX_NUMBER`.
         pause: called again and again while the table is made, so that other threads get their turn.
+
+    Raises:
+        ValueError: a text, which is the error's argument, has two numbers.
     """
 
     __slots__ = ("_mask", "_slots", "_texts")
@@ -64,6 +67,8 @@ class ValueTable:
         slot = crc32(text) & self._mask
         while found := self._slots[slot]:
             if self._text(found) == text:
+                if self._texts[found] != self._texts[at]:
+                    raise ValueError(text.decode("utf-8", "replace"))
                 return
             slot = slot + 1 & self._mask
         self._slots[slot] = at

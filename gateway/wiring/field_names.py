@@ -14,6 +14,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.policies import with_candidates
 from gateway.http.editing.template import HEADER
 from gateway.proxy.field_names import Hidden
+from gateway.routing.conditions import ORIGIN, REQUESTED_METHOD
 from gateway.routing.forwarding import is_origin_field
 from gateway.routing.spelling import Reserved, headers_of, reserved_name, spellings_of
 
@@ -59,6 +60,8 @@ def limiting_fields(config: GatewayConfig) -> Iterator[str]:
             yield from _of_tokens(config, (policy.tier.per,))
         for exception in policy.exceptions:
             yield from exception.headers
+            if exception.preflight:
+                yield from (ORIGIN, REQUESTED_METHOD)
     yield from headers_of(one.per for one in config.lists.values())
 
 
@@ -71,6 +74,8 @@ def _of_tokens(config: GatewayConfig, per: Iterable[str]) -> Iterator[str]:
 def _deciding(config: GatewayConfig) -> Iterator[str]:
     """The names of fields that something is decided by."""
     yield from limiting_fields(config)
+    if config.preflight is not None:
+        yield from (ORIGIN, REQUESTED_METHOD)
     for upstream in config.upstreams.values():
         if isinstance(upstream.balance, HashBy):
             yield from headers_of(upstream.balance.words)

@@ -22,8 +22,8 @@ _SHORTER: Final = "join neighbouring networks, or use several lists"
 _BATCH: Final = 512
 """Lines that are read between two pauses."""
 
-_Signature = tuple[int, int, int] | None
-"""The inode, size and time of change of a file; None if it is not there."""
+_Signature = tuple[int, int, int, int] | None
+"""The inode, size and times of change of a file; None if it is not there."""
 
 
 class FileSource(ABC):
@@ -68,7 +68,7 @@ class FileSource(ABC):
         with suppress(OSError):
             for path in self.paths:
                 found = path.stat()
-                return found.st_ino, found.st_size, found.st_mtime_ns
+                return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
         return None
 
     @abstractmethod

@@ -179,7 +179,9 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
         target = "" if outgoing is None else outgoing.target(request)
         found = found._replace(sent_target=target or request.target)
     try:
-        plan = gate.find_plan(request, Ruling(route))
+        ruling = Ruling(route)
+        gate.check_access(request, ruling)
+        plan = gate.find_plan(request, ruling)
     except BadRequestError as error:
         return found._replace(refused=(error.status, error.title))
     return found if plan is None else await _count(running, plan, request, found)

@@ -45,7 +45,11 @@ class TableSource(FileSource):
         path = self.paths[0]
         is_yaml = path.suffix in _YAML
         rows = _yaml_rows(path) if is_yaml else _csv_rows(path)
-        self.content.content = ValueTable(self._numbered(rows), pause)
+        try:
+            self.content.content = ValueTable(self._numbered(rows), pause)
+        except ValueError as error:
+            message = f"{path}: the client {error.args[0]!r} has two tiers"
+            raise UnusableFileError(message, "remove one of the lines") from None
 
     def _numbered(self, rows: Iterator[tuple[str, Sequence[object]]]) -> Iterator[tuple[str, int]]:
         numbers = {name: number for number, name in enumerate(self._names)}

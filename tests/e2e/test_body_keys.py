@@ -94,6 +94,7 @@ def test_each_name_has_its_own_count(gateway: Gateway, upstream: Echo) -> None:
     assert upstream.bodies[-2:] == [bodies[0], b'{"user":"bob"}']
     assert statuses(gateway, "/inner", *[b'{"user":{"name":7}}'] * 2) == [200, 429]
     assert statuses(gateway, "/form", b"user=ann", b"x=1&user=%61nn", field=FORM) == [200, 429]
+    assert statuses(gateway, "/form?users=1", b"user=u9", field=FORM) == [200]
     assert statuses(gateway, "/hidden", b'{"user":"ann"}', b'{"user":"ann"}') == [200, 429]
 
 
@@ -105,6 +106,9 @@ def test_what_can_be_read_in_two_ways_is_refused(gateway: Gateway, upstream: Ech
     assert statuses(gateway, "/inner", b'{"user":{"name":1},"user":{"name":2}}') == [400]
     forms = [b"user=u1&user=u2", b"user[]=u1", b"USER=u1"]
     assert statuses(gateway, "/form", *forms, field=FORM) == [400] * 3
+    # Many servers read the query and the form as one.
+    for query in ("user=victim", "USER=victim", "a=1&user[]=victim"):
+        assert statuses(gateway, f"/form?{query}", b"user=u9", field=FORM) == [400]
     assert post(gateway, "/login", b'{"user":"u3"}', JSON, FORM).status == 400
     title = json.loads(post(gateway, "/login", bodies[0], JSON).body)["title"]
     assert "several values" in title

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.conftest import StartGateway
-from tests.e2e.raw import Answer, RecordingUpstream, get
+from tests.e2e.raw import Answer, RawClient, RecordingUpstream, get
 from tests.e2e.signs import metric, request_lines
 from tests.processes import PYTHON_PATH, Gateway
 from tests.workers.family import wait_until
@@ -45,17 +45,24 @@ routes:
   /tier:
     - {{ headers: {{ X-Tier: 'paid_*' }}, respond: paid }}
     - {{ respond: free }}
+  POST /login: {{ respond: hello, limit: 1/h per json:user }}
   /all: {{ upstream: '{url}', limit: 1/h per all, except: 203.0.113.0/24 }}
 """
 
 
 @pytest.fixture
-def gateway(start_gateway: StartGateway, tmp_path: Path) -> Iterator[Gateway]:
+def upstream() -> Iterator[RecordingUpstream]:
+    """What routes lead to."""
+    with RecordingUpstream() as server:
+        yield server
+
+
+@pytest.fixture
+def gateway(start_gateway: StartGateway, upstream: RecordingUpstream, tmp_path: Path) -> Gateway:
     """A gateway with lists in files."""
     (tmp_path / "blocked.txt").write_text("# blocked\n198.51.100.0/28\n")
     (tmp_path / "revoked.txt").write_text("stolen\n")
-    with RecordingUpstream() as upstream:
-        yield start_gateway(CONFIG.format(url=upstream.url, folder=tmp_path))
+    return start_gateway(CONFIG.format(url=upstream.url, folder=tmp_path))
 
 
 def _ask(gateway: Gateway, path: str, *fields: str, method: str = "GET", by: str = "") -> Answer:
@@ -140,6 +147,32 @@ def test_who_gets_nothing_at_all(gateway: Gateway) -> None:
     assert _ask(gateway, "/tier", "Cookie: sid=stolen2").status == 200
 
 
+def test_a_preflight_request_stays_one(gateway: Gateway, upstream: RecordingUpstream) -> None:
+    """What made it one reaches the upstream, and in no other spelling."""
+    fields = (
+        *PREFLIGHT,
+        "Connection: Origin, Access-Control-Request-Method",
+        "Access_Control_Request_Method: DELETE",
+    )
+    assert _ask(gateway, "/v1/a", *fields, method="OPTIONS", by="192.0.2.11").status == 200
+    head = upstream.heads[-1].lower()
+    assert b"origin: https://shop.example" in head
+    assert b"access-control-request-method: put" in head
+    assert b"access_control" not in head
+
+
+def test_who_is_denied_gets_nothing_before(gateway: Gateway) -> None:
+    """No limit is asked, no hop counted, and no body waited for."""
+    denied = "X-Forwarded-For: 198.51.100.3"
+    assert get(gateway.port, "/all", denied, "Max-Forwards: 0", method="OPTIONS").status == 403
+    with RawClient(gateway.port) as client:
+        client.send(
+            b"POST /login HTTP/1.1\r\nHost: a.test\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 50\r\nExpect: 100-continue\r\n" + denied.encode() + b"\r\n\r\n"
+        )
+        assert client.read("POST").status == 403
+
+
 def test_values_of_a_header_condition(gateway: Gateway) -> None:
     """With an asterisk for any text."""
     assert _ask(gateway, "/tier", "X-Tier: paid_gold").body == b"paid"
@@ -163,6 +196,14 @@ def test_preflight_requests_have_a_limit_of_their_own(gateway: Gateway) -> None:
     assert _ask(gateway, "/v1/a", *PREFLIGHT, method="OPTIONS", by="192.0.2.9").status == 200
     assert _ask(gateway, "/v1/a", PREFLIGHT[0], method="OPTIONS").status == 400
     assert _ask(gateway, "/v1/a", *PREFLIGHT).status == 400
+    origin, asked = PREFLIGHT
+    for odd in (
+        ("Origin:", asked),
+        (origin, "Access-Control-Request-Method: "),
+        (origin, asked, "Access-Control-Request-Method: GET"),
+        (origin, origin, asked),
+    ):
+        assert _ask(gateway, "/v1/a", *odd, method="OPTIONS", by="192.0.2.10").status == 400
 
 
 @pytest.mark.parametrize("workers", [1, 2])

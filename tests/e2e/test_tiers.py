@@ -137,6 +137,7 @@ def test_a_table_that_changes(start_gateway: StartGateway, file: Path, workers: 
 BROKEN: Final = [
     ("keys.csv", "k1,gold\n", "line 1: there is no tier 'gold'"),
     ("keys.csv", "\n# x\nk1\n", "line 3: a client and its tier were expected"),
+    ("keys.csv", "k1,free\nk2,pro\nk1,pro\n", "the client 'k1' has two tiers"),
     ("keys.csv", "k1,free,more\n", "line 1: a client and its tier were expected"),
     ("keys.csv", ",free\n", "line 1: a client and its tier were expected"),
     ("keys.csv", 'k1,free\n"k2,pro\n', "line 2: "),

@@ -62,6 +62,10 @@ def test_ipv4_in_ipv6_is_ipv4() -> None:
         assert text in found
     for text in ("192.0.3.7", "::192.0.2.7", "unknown", "", "2001:db8::1"):
         assert text not in found
+    # Who is behind NAT64 is in its networks as well.
+    for network in ("64:ff9b::/96", "64:ff9b::c000:207/128", "::/0"):
+        assert "64:ff9b::c000:207" in NetworkSet(NetworkList([ip_network(network)]))
+    assert "192.0.2.7" not in NetworkSet(NetworkList([ip_network("::/0")]))
 
 
 def test_many_networks_are_made_with_pauses() -> None:

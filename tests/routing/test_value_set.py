@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.value_set import ValueSet
+from gateway.routing.value_set import ValueSet, ValueTable
 
 TEXTS = st.text(max_size=6) | st.text("ab", max_size=3) | st.sampled_from(["\udc80", "é", "\0"])
 
@@ -16,6 +17,13 @@ def test_they_have_what_was_put_in_and_nothing_else(values: list[str], others: l
     found = ValueSet(values)
     for text in (*values, *others):
         assert (text in found) == (text in set(values))
+
+
+def test_a_text_has_one_number() -> None:
+    """The same one may be there twice."""
+    assert ValueTable([("a", 1), ("b", 2), ("a", 1)]).find("a") == 1
+    with pytest.raises(ValueError, match="a"):
+        ValueTable([("a", 1), ("b", 2), ("a", 3)])
 
 
 def test_many() -> None:
