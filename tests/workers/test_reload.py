@@ -17,7 +17,7 @@ import requests
 from tests.conftest import StartGateway
 from tests.e2e.load import hammer, statuses
 from tests.e2e.raw import RawClient, get
-from tests.e2e.signs import metric
+from tests.e2e.signs import metric, wait_for_metric
 from tests.processes import free_port
 from tests.servers import RedisServer
 from tests.workers.changing import Changing
@@ -248,7 +248,9 @@ def test_the_admin_listener_moves_and_answers_who_asked_for_it(
     changing.write(ANSWERS.format(body="four"))
     changing.signal()
     wait_until(lambda: not _refuses(old), "there is no admin listener")
-    assert metric(changing.gateway, "sluice_config_reloads_total", result="applied") == 3
+    # It may answer before it hears that all workers have done their part.
+    reloads = "sluice_config_reloads_total"
+    assert wait_for_metric(changing.gateway, reloads, 3, result="applied")
     assert changing.bodies() == {b"four"}
 
 
