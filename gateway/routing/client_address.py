@@ -161,7 +161,9 @@ def _parse(text: str | None) -> Address | None:
 def address_in(text: str) -> Address | None:
     """Read an address; IPv4 that is embedded in IPv6 becomes IPv4. None for other text."""
     address = _parse(text)
-    return address if address is None else (translated(address) or address)
+    if address is None:
+        return None
+    return translated(address) or address
 
 
 def read_address(text: str) -> Address | None:
