@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from gateway.base.errors import BadRequestError
 from gateway.limiter.plan import KeyedPlan, MissingKey, Plan, Rule, is_keyed
+from gateway.routing.access import forbidden
 from gateway.stores.base import Ask
 
 DENIED: Final = "deny"
@@ -65,7 +65,7 @@ class TieredPlan(Plan):
         plan = self._plans.get(tiers)
         if plan is None:
             if DENIED in tiers:
-                raise BadRequestError("This client may not use this", 403, kind="denied")
+                raise forbidden()
             plan = self._plans[tiers] = self._plan_of(tiers)
         return plan.ask(request)
 

@@ -33,10 +33,11 @@ class Access:
         """
         for each in self._denied:
             if each.may_have(request):
-                raise _forbidden()
+                raise forbidden()
         if self._allowed is not None and not any(each.has(request) for each in self._allowed):
-            raise _forbidden()
+            raise forbidden()
 
 
-def _forbidden() -> BadRequestError:
+def forbidden() -> BadRequestError:
+    """Return the error of a client that may not do what it asks for, whatever the limits."""
     return BadRequestError("This client may not use this", 403, kind="denied")

@@ -26,20 +26,13 @@ def compile_claim(
         claims_of: returns the claims of a token; empty if it is not accepted.
         name: the name of the claim.
     """
-    read_value = compile_read(word)
-    token_in: Callable[[str], str] = _bearer if word == AUTHORIZATION else _bare
+    read_token = compile_token(word)
 
-    def claim(value: str) -> str:
-        token = token_in(value)
+    def claim(token: str) -> str:
         return claims_of(token).get(name, "") if token else ""
 
     def read(request: RequestView) -> Values:
-        value = read_value(request)
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return claim(value)
-        return list(map(claim, value)) if isinstance(value, list) else value
+        return _each(read_token(request), claim)
 
     return read
 
@@ -50,10 +43,16 @@ def compile_token(word: str) -> Read:
     token_in: Callable[[str], str] = _bearer if word == AUTHORIZATION else _bare
 
     def read(request: RequestView) -> Values:
-        value = read_value(request)
-        return token_in(value) if isinstance(value, str) else value
+        return _each(read_value(request), token_in)
 
     return read
+
+
+def _each(values: Values, make: Callable[[str], str]) -> Values:
+    """Return what is made of a value, or of each of several."""
+    if isinstance(values, str):
+        return make(values)
+    return list(map(make, values)) if isinstance(values, list) else values
 
 
 def _bearer(credentials: str) -> str:

@@ -123,7 +123,7 @@ class ClientAddress:
         return self._bucket(address)
 
     def _look_at(self, text: str) -> tuple[str, bool]:
-        address = _parse(text)
+        address = read_address(text)
         if address is None:
             return text, False
         return str(address), any(address in network for network in self._trusted)
@@ -147,8 +147,8 @@ class ClientAddress:
         return str(IPv6Network((number, self._ipv6_prefix), strict=False))
 
 
-def _parse(text: str | None) -> Address | None:
-    """Read an address; an IPv4-mapped one becomes the IPv4 address."""
+def read_address(text: str | None) -> Address | None:
+    """Read an address; an IPv4-mapped one becomes the IPv4 address. None for other text."""
     try:
         address = ip_address(text or "")
     except ValueError:
@@ -160,15 +160,10 @@ def _parse(text: str | None) -> Address | None:
 
 def address_in(text: str) -> Address | None:
     """Read an address; IPv4 that is embedded in IPv6 becomes IPv4. None for other text."""
-    address = _parse(text)
+    address = read_address(text)
     if address is None:
         return None
     return translated(address) or address
-
-
-def read_address(text: str) -> Address | None:
-    """Read an address; one that is only IPv4-mapped is IPv4. None for other text."""
-    return _parse(text)
 
 
 def translated(address: Address) -> IPv4Address | None:
@@ -181,7 +176,7 @@ def translated(address: Address) -> IPv4Address | None:
 def address_of(node: str) -> str | None:
     """Return the address in `203.0.113.7:80` or `[2001:db8::1]`, in its shortest form, or None."""
     match = _node(node) if len(node) <= _MAX_MEMBER else None
-    found = _parse(match[1] or match[2] or match[3]) if match else None
+    found = read_address(match[1] or match[2] or match[3]) if match else None
     return None if found is None else str(found)
 
 
