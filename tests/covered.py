@@ -36,6 +36,7 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_exceptions.py": (
         "routing.access routing.conditions routing.lists wiring.conditions wiring.inspection"
     ),
+    "e2e/test_settled_costs.py": "limiter.costs wiring.costs",
     "e2e/test_tiers.py": "limiter.tiers routing.tiers wiring.sources wiring.tables",
     "wiring/test_lists.py": "wiring.file_source",
     "e2e/test_explain.py": "command.explaining wiring.inquiry",

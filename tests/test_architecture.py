@@ -123,7 +123,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "backfill local.reporting",
         "local.local_decider",
         "decider",
-        "lease_keeper",
+        "costs lease_keeper",
     ),
     "gateway.config.values": (
         "base findings header_names hosts redaction shorthand_place units words",
@@ -135,6 +135,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "changes consistency cors direct_responses listeners lists throttlex shorthand_listeners",
         "answers balancing conditions frontends retry tokens",
         "shorthand tiers",
+        "costs",
         "policies",
         "methods upstreams",
         "routes service",
@@ -152,7 +153,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "gateway.config.explaining": (
         "changes consistency limits notation render retry schema_listeners store tls upstreams",
-        "access tokens trials",
+        "access costs tokens trials",
         "frontends meaning same_routes schema",
         "explain options",
         "differences",

@@ -151,7 +151,7 @@ def _sentences(config: GatewayConfig, found: Findings) -> Iterator[str]:
         yield "Limits:"
         policies = with_candidates(config.policies)
         for limit in found.limits:
-            yield from _of_limit(policies[limit.rule.policy.name], limit, found.cost)
+            yield from _of_limit(policies[limit.rule.policy.name], limit)
         yield from _of_store(config, found)
     yield _verdict(found)
 
@@ -177,8 +177,9 @@ def _others(found: Findings) -> Iterator[str]:
         yield f"  Not {elsewhere:,} others: they are for other paths."
 
 
-def _of_limit(policy: PolicyConfig, limit: CountedLimit, cost: int) -> Iterator[str]:
+def _of_limit(policy: PolicyConfig, limit: CountedLimit) -> Iterator[str]:
     from gateway.config.explaining.limits import explain_limit
+    from gateway.config.values.words import number
     from gateway.wiring.policies import titles_of
 
     name, title = limit.rule.policy.name, limit.rule.title
@@ -188,7 +189,8 @@ def _of_limit(policy: PolicyConfig, limit: CountedLimit, cost: int) -> Iterator[
     if lines is not policy.limits:
         yield f"  Tier of policy {name}: {tier}."
     yield f"  Policy {name}: {line.text}: {explain_limit(line)}."
-    yield f"    Key: {limit.key}. Cost: {cost}."
+    settled = "" if policy.cost.settle is None else ", settled by the response"
+    yield f"    Key: {limit.key}. Cost: {number(limit.cost)}{settled}."
     if not limit.is_enforced:
         yield "    Not enforced: it is only tried out."
     if limit.decision is not None:

@@ -19,6 +19,8 @@ class PolicyOptions(TypedDict, total=False):
     queue: Mapping[str, int | str] | Literal["off"]
     lease: str
     count_refused: bool
+    cost: int | str | Mapping[str, int | str]
+    count_when: int | str | Sequence[int | str]
     on_limit: Mapping[str, int | str]
     on_store_error: OnStoreError
     consistency: ConsistencyName

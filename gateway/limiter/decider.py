@@ -242,8 +242,8 @@ class Decider:
             ask = ask._replace(max_wait_us=0)
         if self._immediate is not None:
             return Outcome(self._immediate.decide_now(ask), rules, None, False, ask)
-        # Only the store knows what is owed.
-        near = None if ask.max_wait_us == DEBIT else self._local
+        # Only the store knows what is owed; decisions made here have the same cost for all limits.
+        near = None if ask.max_wait_us == DEBIT or ask.costs else self._local
         pending = Pending(ask, rules) if near is None else near.decide(ask, rules)
         if isinstance(pending, Outcome):
             return pending

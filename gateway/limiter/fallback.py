@@ -73,8 +73,8 @@ class Fallback:
         if len(self._answers) >= MAX_ANSWERS:
             self._older_answers, self._answers = self._answers, {}
         answers = self._answers
-        for (limits, keys, _, _), verdict in zip(asks, verdicts, strict=True):
-            decisions = verdict.decisions
+        for ask, verdict in zip(asks, verdicts, strict=True):
+            limits, keys, decisions = ask.limits, ask.keys, verdict.decisions
             if len(limits) == 1:
                 answers[limits[0].scope, keys[0]] = decisions[0], now_us
             else:
@@ -93,7 +93,8 @@ class Fallback:
         keys: list[str] = []
         kept: list[Rule] = []
         whole: list[Limit] = []
-        for limit, key, rule in zip(ask.limits, ask.keys, rules, strict=True):
+        costs: list[int] = []
+        for limit, key, cost, rule in zip(ask.limits, ask.keys, ask.each_cost, rules, strict=True):
             if rule.policy.on_store_error == "closed":
                 return Outcome(_CLOSED, (), rule.policy, True, ask)
             if rule.policy.on_store_error == "local":
@@ -102,18 +103,19 @@ class Fallback:
                 keys.append(key)
                 kept.append(rule if share is limit else rule._replace(limit=share))
                 whole.append(limit)
+                costs.append(cost)
         if not limits:
             return Outcome(_PASSED, (), None, True, ask)
         for limit, share, key in zip(whole, limits, keys, strict=True):
             self._assume(limit, share, key)
-        local_ask = Ask(tuple(limits), tuple(keys), ask.cost, ask.max_wait_us)
+        local_ask = Ask(tuple(limits), tuple(keys), 0, ask.max_wait_us).with_costs(costs)
         verdict = self._counts.decide_now(local_ask)
         if self._remembers and verdict.allowed and ask.cost:
-            for limit, share, key in zip(whole, limits, keys, strict=True):
+            for limit, share, key, cost in zip(whole, limits, keys, costs, strict=True):
                 # Requests in flight need no report: they end by themselves.
                 if ALGORITHMS[limit.algorithm].renew is None:
                     unreported = self._unreported.setdefault(pending.shard, Unreported())
-                    unreported.note(limit, share, key, ask.cost)
+                    unreported.note(limit, share, key, cost)
         return Outcome(verdict, kept, None, True, local_ask)
 
     def _assume(self, limit: Limit, share: Limit, key: str) -> None:
@@ -134,11 +136,11 @@ class Fallback:
         """Undo an outcome; what was reported to the store meanwhile stays reported."""
         ask = outcome.ask
         self._counts.give_back_now(ask, outcome.verdict)
-        for limit, key in zip(ask.limits, ask.keys, strict=True):
+        for limit, key, cost in zip(ask.limits, ask.keys, ask.each_cost, strict=True):
             name = (limit.scope, key)
             for unreported in self._unreported.values():
                 if name in unreported:
-                    unreported.undo(name, ask.cost)
+                    unreported.undo(name, cost)
                     break
 
     def renew(self, outcome: Outcome) -> bool:

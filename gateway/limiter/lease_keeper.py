@@ -9,6 +9,7 @@ from typing import Final
 from gateway.base.clock import US
 from gateway.base.errors import StoreError
 from gateway.limiter.decider import Decider, Outcome
+from gateway.limiter.parts import limits_at
 from gateway.limits import ALGORITHMS
 
 log = logging.getLogger(__name__)
@@ -77,13 +78,4 @@ def leases_of(outcome: Outcome) -> Outcome | None:
     ]
     if not places or not outcome.verdict.allowed:
         return None
-    ask, verdict = outcome.ask, outcome.verdict
-    return outcome._replace(
-        ask=ask._replace(
-            limits=tuple(ask.limits[place] for place in places),
-            keys=tuple(ask.keys[place] for place in places),
-        ),
-        verdict=verdict._replace(decisions=tuple(verdict.decisions[place] for place in places)),
-        rules=tuple(outcome.rules[place] for place in places),
-        near=(),  # Only the store grants slots.
-    )
+    return limits_at(outcome, places)

@@ -56,6 +56,19 @@ def split(outcome: Outcome) -> tuple[Outcome, list[LocalPart]]:
     return far, [LocalPart(part.rule, part.key, part.decision) for part in parts if part.is_near]
 
 
+def limits_at(outcome: Outcome, places: Sequence[int]) -> Outcome:
+    """Return the outcome of some of its limits, by their positions."""
+    near = set(outcome.near)
+    return outcome._replace(
+        ask=outcome.ask.part(places),
+        verdict=outcome.verdict._replace(
+            decisions=tuple([outcome.verdict.decisions[place] for place in places])
+        ),
+        rules=tuple([outcome.rules[place] for place in places]),
+        near=tuple([index for index, place in enumerate(places) if place in near]),
+    )
+
+
 def _parts(outcome: Outcome) -> Iterator[_RulePart]:
     ask = outcome.ask
     pairs = zip(outcome.rules, ask.limits, ask.keys, outcome.verdict.decisions, strict=False)

@@ -272,14 +272,13 @@ class KeyedRules:
 
     def resolve(self, ask: Ask, rules: tuple[Rule, ...]) -> tuple[Ask, tuple[Rule, ...]]:
         """Return the same ask with the current numbers of its keys."""
-        _, keys, cost, max_wait_us = ask
         found = tuple(
             [
                 rule if rule.policy.overrides is None else self._of_key(rule, key)
-                for rule, key in zip(rules, keys, strict=True)
+                for rule, key in zip(rules, ask.keys, strict=True)
             ]
         )
-        return Ask(tuple([rule.limit for rule in found]), keys, cost, max_wait_us), found
+        return ask._replace(limits=tuple([rule.limit for rule in found])), found
 
     def _of_key(self, rule: Rule, key: str) -> Rule:
         overrides = rule.policy.overrides

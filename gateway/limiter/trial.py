@@ -102,7 +102,7 @@ class Trials:
                 return outcome._replace(trials=told)
             outcome.trials = told
             return outcome
-        allowed = Outcome(_ALLOWED, (), None, False, ask._replace(limits=(), keys=()), (), told)
+        allowed = Outcome(_ALLOWED, (), None, False, ask.part(()), (), told)
         if not waits:
             return allowed
         # The request waits as it would if they were enforced, so that its log line can tell.
@@ -154,8 +154,7 @@ class Trials:
             known = rules, (tuple([rule.limit for rule in chosen]), chosen)
             self._known[name] = known
         limits, chosen = known[1]
-        keys = tuple([ask.keys[place] for place in places])
-        return Question(ask._replace(limits=limits, keys=keys), chosen)
+        return Question(ask.part(places, limits), chosen)
 
 
 def _note(told: list[str], outcome: Outcome) -> None:

@@ -175,7 +175,7 @@ class _Queue:
         self._removed(waiter, run)
 
     def _append(self, waiter: _Waiter) -> None:
-        cost = waiter.ask.cost
+        cost = waiter.ask.each_cost[waiter.place]
         run = self._last
         if run is None or run.cost != cost or waiter.earliest_us > run.turns[0].at_us:
             run = _Run(cost, run)

@@ -370,6 +370,11 @@ class Driver:
         if ruling is not None:
             if ruling.lease is not None:
                 ruling.release()
+            if ruling.meter is not None:
+                # A client that left has no response, and its request counts.
+                status = 0 if exchange.status == CLIENT_LEFT else exchange.status
+                ruling.meter.end(status, exchange.sent, duration_us)
+                ruling.meter = None
             if exchange.status != SWITCHED:
                 # A WebSocket was counted when the protocol was switched.
                 ruling.route.metrics.answered(exchange.status, duration_us)

@@ -15,6 +15,7 @@ from gateway.base.errors import BadRequestError
 from gateway.config.values.address import DEFAULT_PORTS
 from gateway.http import answer
 from gateway.http.answer import Answer
+from gateway.limiter.costs import CostedPlan
 from gateway.limiter.decider import (
     Outcome,
     Pending,
@@ -26,6 +27,7 @@ from gateway.limiter.lease_keeper import HeldLease, leases_of
 from gateway.limiter.outcome import without_queue
 from gateway.limiter.plan import CompiledPolicy, MissingKey, Plan, Rule
 from gateway.limits.decision import Verdict
+from gateway.proxy.answer_meter import AnswerMeter
 from gateway.proxy.client.request_parser import changed
 from gateway.proxy.field_names import NOTHING_HIDDEN, Hidden, without
 from gateway.proxy.head import PSEUDONYM
@@ -279,8 +281,8 @@ class Gate:
             ruling.added_fields = ruling.limit_fields.lines(rules, verdict)
         if not verdict.allowed:
             return self._refuse(ruling, outcome)
-        if ruling.plan is not None and ruling.plan.holds:
-            self._hold(ruling, outcome)
+        if ruling.plan is not None:
+            self._hold(ruling, ruling.plan, outcome)
         if verdict.wait_us:
             return None
         if outcome.alone:
@@ -291,10 +293,18 @@ class Gate:
         _count_passed(ruling, rules)
         return None
 
-    def _hold(self, ruling: Ruling, outcome: Outcome) -> None:
-        leases = leases_of(outcome)
-        if leases is not None:
-            ruling.lease = HeldLease(ruling.route.decider, leases)
+    @staticmethod
+    def _hold(ruling: Ruling, plan: Plan, outcome: Outcome) -> None:
+        """Note what an admitted request holds until it ends, and what is settled then."""
+        decider = ruling.route.decider
+        if plan.holds:
+            leases = leases_of(outcome)
+            if leases is not None:
+                ruling.lease = HeldLease(decider, leases)
+        if isinstance(plan, CostedPlan):
+            settlement = plan.settlement(decider, outcome)
+            if settlement is not None:
+                ruling.meter = AnswerMeter(settlement, plan.fields)
 
     def _closed(self, ruling: Ruling, policy: CompiledPolicy, verdict: Verdict) -> Answer:
         ruling.policy = policy.name
@@ -331,6 +341,7 @@ class Gate:
         ruling.policy = policy.name
         if not decider.may_wait(outcome):
             decider.give_back(outcome)
+            ruling.meter = None
             refused = outcome._replace(verdict=without_queue(outcome.verdict))
             fields = ruling.limit_fields
             if fields is not None:
@@ -340,12 +351,15 @@ class Gate:
         counters.waiting += 1
         started_us = monotonic_us()
         ruling.is_waiting = True
+        # A turn that is given up is given back, and costs nothing.
+        meter, ruling.meter = ruling.meter, None
         try:
             await decider.wait_turn(outcome, has_left)
         finally:
             ruling.is_waiting = False
             counters.waiting -= 1
             ruling.wait_us = monotonic_us() - started_us
+        ruling.meter = meter
         counters.delayed += 1
         counters.wait_us += ruling.wait_us
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gateway.proxy.answer_meter import readable_coding
 from gateway.proxy.head import PSEUDONYM, RequestOrigin, request_fields
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def request_head(request: Request, ruling: Ruling, authority: str, framing: byte
         # The cached lines are the same for all routes; the changes of one route are not.
         target = ruling.sent_target
         fields = outgoing.fields(fields, request, authority)
+    if ruling.meter is not None and ruling.meter.reads_body:
+        fields = readable_coding(fields)
     return b"%b %b HTTP/1.1\r\n%b%b\r\n" % (
         request.method.encode("ascii"),
         target.encode("utf-8", "surrogateescape"),

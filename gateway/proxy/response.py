@@ -103,6 +103,11 @@ def whole_bytes(exchange: Exchange) -> bytes:
         framing = b"Content-Length: %d\r\n" % len(body)
     exchange.status = answer.status
     exchange.sent = len(body)
+    meter = ruling.meter
+    if meter is not None:
+        meter.head(answer.head)
+        meter.read(body)
+        meter.trailers(trailer_lines(answer.trailers))
     if answer.trailers and request.is_http_2:
         exchange.trailers = trailer_lines(answer.trailers)
     elif answer.trailers and _takes_trailers(request):
@@ -146,6 +151,10 @@ async def relay(
     data = connection.read_now()
     exchange.status = answer.status
     exchange.sent = len(data)
+    meter = ruling.meter
+    if meter is not None:
+        meter.head(answer.head)
+        meter.read(data)
     body = chunk(data, is_chunked=is_chunked) if data else b""
     client.send(_head(exchange, ruling, answer, framing, body))
     with readers.stream(connection):
@@ -160,7 +169,11 @@ async def relay(
             if not data:
                 break
             exchange.sent += len(data)
+            if meter is not None:
+                meter.read(data)
             client.send(chunk(data, is_chunked=is_chunked))
+    if meter is not None:
+        meter.trailers(trailer_lines(answer.trailers))
     if request.is_http_2:
         exchange.trailers = trailer_lines(answer.trailers)
     elif is_chunked:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gateway.limiter.decider import Pending
     from gateway.limiter.lease_keeper import HeldLease
+    from gateway.proxy.answer_meter import AnswerMeter
     from gateway.proxy.routes import Route
 
 
@@ -25,6 +26,7 @@ class Ruling:
         wait_us: how long the request waited for its turn.
         is_waiting: whether it waits for its turn now.
         pending: the store's decision, while it is on its way.
+        meter: reads what the request has cost in its response; None if nothing remains to be done.
         lease: the request's place among those in flight, if a limit counts them.
         trials: as in `gateway.limiter.outcome.Outcome`.
     """
@@ -35,6 +37,7 @@ class Ruling:
         "is_waiting",
         "lease",
         "limit_fields",
+        "meter",
         "pending",
         "plan",
         "policy",
@@ -55,6 +58,7 @@ class Ruling:
         self.wait_us = 0
         self.is_waiting = False
         self.pending: Pending | None = None
+        self.meter: AnswerMeter | None = None
         self.lease: HeldLease | None = None
         self.trials: Sequence[str] = ()
 

@@ -52,6 +52,58 @@ class Ask(NamedTuple):
     cost: int
     max_wait_us: int
 
+    @property
+    def costs(self) -> tuple[int, ...]:
+        """What the request costs under each limit, if that is not the same for all; else empty.
+
+        Each is at least 1, and `cost` is the greatest of them.
+        """
+        return ()
+
+    @property
+    def each_cost(self) -> tuple[int, ...]:
+        """What the request costs under each limit."""
+        return self.costs or (self.cost,) * len(self.limits)
+
+    def with_costs(self, costs: Sequence[int]) -> Ask:
+        """Return the same ask with these costs of its limits."""
+        if not costs:
+            return self
+        limits, keys, _, max_wait_us = self
+        most = max(costs)
+        if min(costs) == most:
+            return Ask(limits, keys, most, max_wait_us)
+        found = WeightedAsk(limits, keys, most, max_wait_us)
+        found.weights = tuple(costs)
+        return found
+
+    def part(self, places: Sequence[int], limits: tuple[Limit, ...] | None = None) -> Ask:
+        """Return the ask about some of its limits.
+
+        Args:
+            places: their positions.
+            limits: those limits, if there is a tuple of them that stores know already.
+        """
+        if limits is None:
+            limits = tuple([self.limits[place] for place in places])
+        found = self._replace(limits=limits, keys=tuple([self.keys[place] for place in places]))
+        return found.with_costs([self.costs[place] for place in places] if self.costs else ())
+
+
+class WeightedAsk(Ask):
+    """An ask of a request that costs different amounts under its limits.
+
+    Attributes:
+        weights: the costs.
+    """
+
+    weights: tuple[int, ...] = ()
+
+    @property
+    def costs(self) -> tuple[int, ...]:
+        """See `Ask.costs`."""
+        return self.weights
+
 
 class DescribedAsk(Ask):
     """An ask that also describes the request, for a store that reports it.

@@ -25,6 +25,8 @@ class Capabilities(NamedTuple):
         begins_by_clock: whether windows begin by its clock; otherwise with a key's first request.
         keeps_records: whether records of Throttr's clients can be kept beside its counts.
         keeps_reports: whether a Smockron master that uses it can keep the reports it receives.
+        has_costs: whether a request may cost different amounts under its limits, and more or less
+            than was assumed.
         can_peek: whether it can say what is left of a limit without spending any of it.
     """
 
@@ -39,6 +41,7 @@ class Capabilities(NamedTuple):
     begins_by_clock: bool = True
     keeps_records: bool = False
     keeps_reports: bool = False
+    has_costs: bool = True
     can_peek: bool = True
 
 

@@ -298,9 +298,7 @@ async def _wait(tasks: Sequence[asyncio.Task[None]], is_due: float) -> None:
 
 
 def _pick(ask: Ask, places: Sequence[int]) -> Ask:
-    limits = tuple(ask.limits[place] for place in places)
-    keys = tuple(ask.keys[place] for place in places)
-    return Ask(limits, keys, ask.cost, ask.max_wait_us)
+    return ask.part(places)
 
 
 def _join(old: Verdict, places: Sequence[int], new: Verdict) -> Verdict:

@@ -183,7 +183,7 @@ class Shards:
             self._lost(error)
         if not shard.is_probed:
             shard.is_probed = True
-            self._probes.start(self._probe(shard, ask._replace(cost=0)))
+            self._probes.start(self._probe(shard, Ask(ask.limits, ask.keys, 0, ask.max_wait_us)))
 
     async def aclose(self) -> None:
         """Stop probing, whatever fails from now on."""

@@ -81,12 +81,14 @@ class CountedLimit(NamedTuple):
         key: the identity that the request is counted under.
         decision: what the store said of the key; None if it was not asked or did not respond.
         is_enforced: whether it acts, and is not only tried out.
+        cost: what the request costs under it.
     """
 
     rule: Rule
     key: str
     decision: Decision | None
     is_enforced: bool = True
+    cost: int = 1
 
 
 class Findings(NamedTuple):
@@ -102,7 +104,6 @@ class Findings(NamedTuple):
         sent_target: the request target for the upstream; empty if the route has none.
         others: the other routes, in the order of the file.
         limits: the limits that count it, in order.
-        cost: what it costs.
         exempt: the policies that do not count it because of an exception.
         store_error: why the store could not be asked; empty if it was, or was not needed.
         token: what becomes of the token of the request, as the end of a sentence; empty if it has
@@ -118,7 +119,6 @@ class Findings(NamedTuple):
     others: Sequence[OtherRoute] = ()
     limits: Sequence[CountedLimit] = ()
     exempt: Sequence[str] = ()
-    cost: int = 1
     store_error: str = ""
     token: str = ""
 
@@ -204,12 +204,11 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     if question is None:
         return found
     ask, rules = question
-    found = found._replace(cost=plan.cost)
     decisions, store_error = await _peek(running, ask)
     is_enforced = enforced_policies(rules, ask.keys)
     counted = [
-        CountedLimit(rule, key, decision, is_enforced[rule.policy.name])
-        for rule, key, decision in zip(rules, ask.keys, decisions, strict=True)
+        CountedLimit(rule, key, decision, is_enforced[rule.policy.name], cost)
+        for rule, key, decision, cost in zip(rules, ask.keys, decisions, ask.each_cost, strict=True)
     ]
     return found._replace(limits=counted, store_error=store_error)
 
@@ -235,7 +234,7 @@ async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision | N
     await store.start()
     await becomes(lambda: store.is_ready, STORE_S)
     try:
-        looked = [ask._replace(cost=0, max_wait_us=0)]
+        looked = [Ask(ask.limits, ask.keys, 0, 0)]
         verdicts = await decide_within(store, looked, max(config.store.deadline / US, STORE_S))
     except StoreError as error:
         return unknown, str(error)

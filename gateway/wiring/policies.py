@@ -105,18 +105,21 @@ class RouteKeys:
         route: the name of their route, the value of the key `route`.
         sources: the lists that exceptions may name, and the tables of tiers.
         readers: of keys such as `path:id`; see `readers_of`.
+
+    Attributes:
+        readers: as given.
     """
 
-    __slots__ = ("_readers", "_route", "_sources")
+    __slots__ = ("_route", "_sources", "readers")
 
     def __init__(self, route: str, sources: Sources, readers: Readers = NO_READERS) -> None:
         self._route = route
         self._sources = sources
-        self._readers = readers
+        self.readers = readers
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in Sluice's notation."""
-        return compile_key(per, if_missing=if_missing, route=self._route, readers=self._readers)
+        return compile_key(per, if_missing=if_missing, route=self._route, readers=self.readers)
 
     def exempt(self, config: PolicyConfig) -> Condition | None:
         """Return which requests a policy does not count; None if it counts all."""
@@ -128,7 +131,7 @@ class RouteKeys:
         assert config.tier is not None
         per, unknown = config.tier.per, config.tier.unknown
         table = self._sources.tables.get(name)
-        read = reader_of(per, self._readers)
+        read = reader_of(per, self.readers)
         if table is None:
             find = tier_by_name(per, config.tiers, read)
         else:
@@ -138,7 +141,7 @@ class RouteKeys:
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in ThrottleX's notation."""
         return compile_throttlex_key(
-            labels, per, if_missing=if_missing, route=self._route, readers=self._readers
+            labels, per, if_missing=if_missing, route=self._route, readers=self.readers
         )
 
 

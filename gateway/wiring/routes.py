@@ -20,6 +20,7 @@ from gateway.http.answer import Answer
 from gateway.http.editing.fields import FieldEdit
 from gateway.http.editing.pages import Page
 from gateway.http.limit_fields import limit_fields
+from gateway.limiter.costs import CostedPlan
 from gateway.limiter.decider import Decider
 from gateway.limiter.plan import CompiledPolicy, Plan, ReportedPlan
 from gateway.limits import ALGORITHMS
@@ -39,6 +40,7 @@ from gateway.routing.rewrite import Rewrite
 from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
 from gateway.wiring.conditions import compile_access
+from gateway.wiring.costs import with_costs
 from gateway.wiring.policies import RouteKeys, compile_plan, readers_of
 from gateway.wiring.sources import Sources
 from gateway.wiring.tokens import Tokens
@@ -67,6 +69,8 @@ def compile_routes(
             return None
         keys = RouteKeys(route.name, sources, _readers(route.path, tokens))
         plan = compile_plan(keys, names, configured, policies, cost)
+        every = {rule.policy.name: None for rule in plan.all_rules}
+        plan = with_costs(plan, list(every), configured, keys.readers)
         return ReportedPlan(plan.rules) if is_reported else plan
 
     of_preflight = () if config.preflight is None else (config.preflight,)
@@ -97,7 +101,7 @@ def compile_routes(
             and _repeats_refusals(plan, route.response_headers)
             and (preflight is None or _repeats_refusals(preflight, route.response_headers)),
             decider,
-            any(_reads_body(one) for one in (plan, preflight) if one is not None),
+            _reads_body([*route.policies, *of_preflight], configured),
             compile_logged_target(
                 route.path, _secret_words([*route.policies, *of_preflight], configured)
             ),
@@ -109,8 +113,21 @@ def compile_routes(
     return RouteTable(entries)
 
 
-def _reads_body(plan: Plan) -> bool:
-    return any(f"{kind}:" in rule.word for rule in plan.all_rules for kind in BODY_KEYS)
+def _reads_body(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> bool:
+    """Return whether any of these policies counts by the body of a request, or by parts of it."""
+    words = [word for name in _and_candidates(names, policies) for word in _words(policies[name])]
+    return any(word.startswith(f"{kind}:") for word in words for kind in BODY_KEYS)
+
+
+def _and_candidates(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> list[str]:
+    every = (name for own in names for name in (own, candidate_name(own)))
+    return [name for name in every if name in policies]
+
+
+def _words(policy: PolicyConfig) -> list[str]:
+    lines = [line for lines in (policy.limits, *policy.tiers.values()) for line in lines]
+    of_tier = [] if policy.tier is None else [policy.tier.per]
+    return [*(word for line in lines for word in line.per), *of_tier, *policy.cost.words]
 
 
 def _readers(pattern: str, tokens: Tokens | None) -> Readers:
@@ -123,9 +140,8 @@ def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) ->
     """Return what those of some policies count by whose keys are secret."""
     return [
         word
-        for own in names
-        for name in (own, candidate_name(own))
-        if name in policies and policies[name].secret
+        for name in _and_candidates(names, policies)
+        if policies[name].secret
         for lines in (policies[name].limits, *policies[name].tiers.values())
         for line in lines
         for word in line.per
@@ -135,11 +151,13 @@ def _secret_words(names: Sequence[str], policies: Mapping[str, PolicyConfig]) ->
 def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
     """Whether a refusal stays true, word for word, for as long as it says.
 
-    It does not if turns are handed back (a queue, a lease), if refusals are counted themselves, if
-    the numbers of a key are read from a table that changes, or if the response has something in it
-    that differs between two requests, such as the time of day.
+    It does not if something is given back (a queue, a lease, a cost), if refusals are counted
+    themselves, if the numbers of a key are read from a table that changes, or if the response has
+    something in it that differs between two requests, such as the time of day.
     """
     templates = (*edits.set.values(), *edits.add.values())
+    if isinstance(plan, CostedPlan) and plan.settles:
+        return False
     return not any(template.names for template in templates) and all(
         rule.policy.enforced_parts == PARTS_PER_WHOLE
         and rule.policy.terms is None

@@ -16,6 +16,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.address import Address
 from gateway.config.values.types import LimitLine
 from gateway.http.editing.template import parse_template
+from gateway.limits.expression import parse_expression
 
 FOLDER: Final = Path(__file__).parent
 DASHES: Final = "-----\n"
@@ -116,6 +117,8 @@ for _place in PLACES:
     _SEEN.setdefault(_place.key, []).append(_place.value)
 
 _FIXED: Final[dict[tuple[str, str], Any]] = {
+    ("CostConfig", "reserve"): parse_expression("7"),
+    ("CostConfig", "settle"): parse_expression("bytes / 7"),
     ("MigrateConfig", "to"): "redis://another:1/0",
     ("PolicyConfig", "limits"): (LimitLine.parse("77/s per host"),),
     ("RouteConfig", "name"): "another",

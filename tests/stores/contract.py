@@ -58,11 +58,13 @@ class StoreContract:
         limits: one of each kind that the store can count.
         plain: one of them, for tests that need no particular kind.
         has_queues: whether somebody may wait for a turn.
+        has_costs: whether a request may cost different amounts under its limits.
     """
 
     limits: ClassVar[tuple[Limit, ...]] = EVERY
     plain: ClassVar[Limit] = BUCKET
     has_queues: ClassVar[bool] = True
+    has_costs: ClassVar[bool] = True
 
     async def test_as_many_as_the_limit_pass(self, store: Store) -> None:
         """The burst passes one by one, the next is refused and told when to come back."""
@@ -111,6 +113,25 @@ class StoreContract:
             assert [verdict.allowed for verdict in verdicts] == [limits[-1] is narrow, False]
         for limit in self.limits:
             assert await remaining(store, limit, "all") == 4
+
+    async def test_each_limit_has_its_own_cost(self, store: Store) -> None:
+        """If the store can tell them apart: spent together, given back together, or not at all."""
+        if not self.has_costs:
+            return
+        others = [one for one in self.limits if one is not self.plain][-2:]
+        limits = (self.plain, *others)
+        dear = Ask(limits, ("d", *["k"] * len(others)), 0, 0).with_costs([3, *[1] * len(others)])
+        spent, refused = await decide(store, dear, dear)
+        assert (spent.allowed, refused.allowed) == (True, False)
+        assert [one.remaining for one in spent.decisions] == [2, *[4] * len(others)]
+        assert [one.allowed for one in refused.decisions] == [False, *[True] * len(others)]
+        assert await remaining(store, self.plain, "d") == 2
+        for limit in others:
+            assert await remaining(store, limit) == 4
+        await store.give_back(dear, spent)
+        assert await remaining(store, self.plain, "d") >= 4
+        for limit in others:
+            assert await remaining(store, limit) == 5
 
     async def test_a_look_takes_nothing(self, store: Store) -> None:
         """Cost 0 passes even where nothing is left, and leaves no trace."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.config.models.capabilities import CapabilityChecks
+from gateway.config.models.costs import cost_words
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.values.findings import KEY, Finding
 from gateway.config.values.store_url import capabilities_of, parse_store_url
@@ -60,6 +61,9 @@ def _unsupported_by(url: str, policy: PolicyConfig) -> Iterator[Finding]:
     if can.only_mode and policy.consistency != can.only_mode:
         hint = f"set consistency: {can.only_mode}, or use another kind of store"
         yield Finding(("consistency",), can.why_mode.format(mode=policy.consistency), hint)
+    for word in () if can.has_costs else cost_words(policy):
+        message = f"{can.server} counts each request of a route alike, and at once"
+        yield Finding((word, KEY), message, f"remove {word}, or use another kind of store")
     if policy.queue is not None and not can.has_turns:
         message = f"{can.server} has no turns, so requests cannot wait for one"
         yield Finding(("queue", KEY), message, "set queue: off, or use another kind of store")

@@ -247,6 +247,7 @@ class _Checker:
             findings += list_checks.unknown_lists(config)
             findings += list_checks.excepted_on_listeners(config)
             findings += list_checks.tiers_that_are_not_kept(config)
+            findings += list_checks.costs_on_listeners(config)
             findings += list_checks.costs_above_limits(config)
             findings += throttlex_checks.conflicts(config)
             findings += unsupported(config)

@@ -36,6 +36,17 @@ def lines_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, LimitLine]
             yield ("policies", name, "candidate", "limits", index), line
 
 
+def words_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, str]]:
+    """Return the parts of requests that a policy depends on, each with its place."""
+    for place, line in lines_of(name, policy):
+        for word in line.per:
+            yield place, word
+    if policy.tier is not None:
+        yield ("policies", name, "tier"), policy.tier.per
+    for word in policy.cost.words:
+        yield ("policies", name, "cost"), word
+
+
 def _without_secret(name: str, policy: PolicyConfig, config: GatewayConfig) -> Iterator[Finding]:
     place: Path = ("policies", name, "secret")
     if config.key_secret is None:
@@ -48,16 +59,11 @@ def _without_secret(name: str, policy: PolicyConfig, config: GatewayConfig) -> I
 
 
 def _without_tokens(name: str, policy: PolicyConfig) -> Iterator[Finding]:
-    if policy.tier is not None and policy.tier.per.startswith("jwt:"):
-        message = f"tokens are not verified, so no request has {policy.tier.per}"
-        hint = "add jwt: {keys: FILE or URL, algorithms: [RS256]} at the top"
-        yield Finding(("policies", name, "tier"), message, hint)
-    for place, line in lines_of(name, policy):
-        for word in line.per:
-            if word.startswith("jwt:"):
-                message = f"tokens are not verified, so no request has {word}"
-                hint = "add jwt: {keys: FILE or URL, algorithms: [RS256]} at the top"
-                yield Finding(place, message, hint)
+    for place, word in words_of(name, policy):
+        if word.startswith("jwt:"):
+            message = f"tokens are not verified, so no request has {word}"
+            hint = "add jwt: {keys: FILE or URL, algorithms: [RS256]} at the top"
+            yield Finding(place, message, hint)
 
 
 def warnings(config: GatewayConfig) -> Iterator[Finding]:
@@ -69,24 +75,17 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
 
 def claims_of(config: GatewayConfig) -> tuple[str, ...]:
     """Return the names of the claims that limits count by, each once."""
-    words = [
-        word
-        for name, policy in config.policies.items()
-        for _, line in lines_of(name, policy)
-        for word in line.per
-    ]
-    words += [policy.tier.per for policy in config.policies.values() if policy.tier is not None]
+    words = [word for name, policy in config.policies.items() for _, word in words_of(name, policy)]
     return tuple(dict.fromkeys(w.removeprefix("jwt:") for w in words if w.startswith("jwt:")))
 
 
 def _unknown_parameters(route: RouteConfig, name: str, policy: PolicyConfig) -> Iterator[Finding]:
     known = parameters_of(route.path)
-    for place, line in lines_of(name, policy):
-        for word in line.per:
-            kind, colon, parameter = word.partition(":")
-            if kind != "path" or not colon or parameter in known:
-                continue
-            message = f"the pattern of route {route.name!r} has no parameter {{{parameter}}}"
-            has = join([f"path:{one}" for one in known], "or")
-            hint = f"it has {has}" if known else "for example /users/{id} for path:id"
-            yield Finding(place, message, hint)
+    for place, word in words_of(name, policy):
+        kind, colon, parameter = word.partition(":")
+        if kind != "path" or not colon or parameter in known:
+            continue
+        message = f"the pattern of route {route.name!r} has no parameter {{{parameter}}}"
+        has = join([f"path:{one}" for one in known], "or")
+        hint = f"it has {has}" if known else "for example /users/{id} for path:id"
+        yield Finding(place, message, hint)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gateway.config.checking.messages import did_you_mean
-from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.costs import cost_words
+from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.models.lists import Member, names_in
 from gateway.config.values.findings import KEY, Finding, Path
 from gateway.config.values.store_url import capabilities_of
@@ -67,6 +68,17 @@ def tiers_that_are_not_kept(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(place, message, hint)
 
 
+def costs_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
+    """Return policies of listeners with costs, which depend on requests of HTTP."""
+    for listener in config.listeners:
+        for name in listener.policies:
+            policy = config.policies.get(name)
+            for word in cost_words(policy) if policy is not None else ():
+                message = f"{word} is for policies of routes, and {listener.kind} uses this one"
+                hint = "use another policy for the listener"
+                yield Finding(("policies", name, word, KEY), message, hint)
+
+
 def costs_above_limits(config: GatewayConfig) -> Iterator[Finding]:
     """Return routes whose requests cost more than a limit can ever hold, or what nothing counts."""
     for index, route in enumerate(config.routes):
@@ -80,12 +92,23 @@ def costs_above_limits(config: GatewayConfig) -> Iterator[Finding]:
             policy = config.policies.get(name)
             if policy is None:
                 continue
-            lines = [line for lines in (policy.limits, *policy.tiers.values()) for line in lines]
-            least = min(lines, key=lambda line: line.limit.burst)
-            if route.cost > least.limit.burst:
-                message = f"{least.text} never lets {route.cost} pass at once"
-                hint = f"use at most {least.limit.burst}, or a larger burst"
-                yield Finding(place, message, hint)
+            if not policy.cost.is_own:
+                yield from _too_dear(place, route.cost, policy)
+    for name, policy in config.policies.items():
+        cost = policy.cost.reserve.constant
+        if policy.cost.is_own and cost is not None:
+            yield from _too_dear(("policies", name, "cost"), cost, policy)
+
+
+def _too_dear(place: Path, cost: int, policy: PolicyConfig) -> Iterator[Finding]:
+    lines = [line for lines in (policy.limits, *policy.tiers.values()) for line in lines]
+    if policy.cost.is_own:
+        lines = [line for line in lines if line.limit.algorithm != "concurrency"]
+    least = min(lines, key=lambda line: line.limit.burst, default=None)
+    if least is not None and cost > least.limit.burst:
+        message = f"{least.text} never lets {cost} pass at once"
+        hint = f"use at most {least.limit.burst}, or a larger burst"
+        yield Finding(place, message, hint)
 
 
 def warnings(config: GatewayConfig) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from gateway.config.explaining.access import (
 )
 from gateway.config.explaining.changes import explain_changes, explain_own, explain_pages
 from gateway.config.explaining.consistency import explain_consistency, explain_migration
+from gateway.config.explaining.costs import explain_costs
 from gateway.config.explaining.frontends import explain_frontends
 from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.retry import explain_retry
@@ -186,6 +187,7 @@ def explain_policy(
         )
     lines += [f"  {line}" for line in explain_tiers(policy, by_clock=by_clock)]
     lines += [f"  {line}" for line in explain_exceptions(policy)]
+    lines += [f"  {line}" for line in explain_costs(policy)]
     lines += [f"  {line}" for line in explain_trial(policy)]
     lines.append("  Requests over the limit are refused." if is_asked else f"  {_excess(policy)}")
     if policy.count_refused:

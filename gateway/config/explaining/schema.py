@@ -204,6 +204,11 @@ def _complete_routes(root: Schema, definitions: dict[str, Schema]) -> None:
     }
     limited = _limited(definitions)
     route["properties"] |= limited.pop("properties")
+    # Beside a limit of the route's own, it may be that of a policy.
+    own_cost = route["properties"]["cost"]
+    description = own_cost.pop("description")
+    any_cost = {"anyOf": [own_cost, {"$ref": "#/$defs/CostConfig"}]}
+    route["properties"]["cost"] = {"description": description, **any_cost}
     route |= limited
     route["oneOf"] = [{"required": [name]} for name in ("upstream", "redirect", "respond")]
     listed = definitions["ListedRoute"] = deepcopy(route)
@@ -253,6 +258,7 @@ def _add_short_forms(definitions: dict[str, Schema]) -> None:
         "ListenerConfig": definitions["ListenerConfig"]["properties"]["address"],
         "CandidateConfig": limits,
         "BreakerConfig": definitions["BreakerConfig"]["properties"]["failures"],
+        "CostConfig": definitions["CostConfig"]["properties"]["reserve"],
         "CorsConfig": definitions["CorsConfig"]["properties"]["origins"],
         "HealthConfig": {"type": "string", "pattern": r"^(tcp|/[\x21\x22\x24-\x7e]*)$"},
         "TierConfig": {"type": "string", "minLength": 1},

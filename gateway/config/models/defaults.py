@@ -51,7 +51,7 @@ def fill_policy(
     defaults: Defaults,
     *,
     is_gatekeeper: bool = False,
-    may_owe: bool = False,
+    is_debited: bool = False,
 ) -> PolicyConfig:
     """Return a policy with the defaults for options that it does not set.
 
@@ -59,11 +59,13 @@ def fill_policy(
         policy: the policy as written.
         defaults: the defaults of all policies.
         is_gatekeeper: whether the store is a gatekeeper of Smockron, which has defaults of its own.
-        may_owe: whether usage may exceed the limit, by at most the limit once more.
+        is_debited: whether its requests are debits of a listener.
     """
     if is_gatekeeper:
         defaults = _of_gatekeepers(defaults)
     set_fields = policy.model_fields_set
+    settles = policy.cost.settle is not None
+    max_debt = policy.cost.max_debt if is_debited or settles else 0
     # A default applies to policies that can have it; options of the policy itself were checked.
     can_queue = has_queue(policy.limits) and (policy.consistency != "eventual" or is_gatekeeper)
     keeps_queue = "queue" in set_fields or not can_queue
@@ -77,7 +79,7 @@ def fill_policy(
             queue,
             lease_us=policy.lease,
             count_refused=policy.count_refused,
-            may_owe=may_owe,
+            max_debt=max_debt,
         ),
     }
     update["tiers"] = {
@@ -87,7 +89,7 @@ def fill_policy(
             queue,
             lease_us=policy.lease,
             count_refused=policy.count_refused,
-            may_owe=may_owe,
+            max_debt=max_debt,
         )
         for name, lines in policy.tiers.items()
     }

@@ -290,7 +290,7 @@ class GatewayConfig(Model):
         debited = {name for listener in listeners for name in listener.debited}
         return {
             name: fill_policy(
-                policy, defaults, is_gatekeeper=is_gatekeeper, may_owe=name in debited
+                policy, defaults, is_gatekeeper=is_gatekeeper, is_debited=name in debited
             )
             for name, policy in policies.items()
         }

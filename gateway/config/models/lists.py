@@ -69,20 +69,26 @@ def _read_word_of_list(value: object) -> str:
     return word
 
 
-def read_word(value: object) -> str:
-    """Read the one key that something is found by. Raises `problem`."""
+def read_key(value: object) -> str:
+    """Read one key. Raises `problem`."""
     if not isinstance(value, str):
         raise problem(f"found {describe(value)}, a key was expected", "for example ip")
     line = Cursor(value.strip())
     try:
         words = read_keys(line)
         if line.position != len(line.text):
-            raise line.error(line.position, "a list has one key", "for example header:X-API-Key")
+            raise line.error(line.position, "one key was expected", "for example header:X-API-Key")
     except LimitSyntaxError as error:
         raise problem(error.reason, error.hint, column=error.column) from None
     (word, *others) = words
     if others:
-        raise problem("a list has one key", f"for example {word}")
+        raise problem("one key was expected", f"for example {word}")
+    return word
+
+
+def read_word(value: object) -> str:
+    """Read the one key that something is found by. Raises `problem`."""
+    word = read_key(value)
     is_other = word in PLAIN_KEYS and word != "ip"
     if is_other or word in CALLER_KEYS or word.partition(":")[0] in {"path", "json", "form"}:
         raise problem(f"{word!r} is nothing that clients could be listed by", _LISTED)

@@ -25,8 +25,9 @@ from gateway.config.models.consistency import (
     read_part,
     terms_of,
 )
+from gateway.config.models.costs import Costed, check_costs
 from gateway.config.models.throttlex import PLACEHOLDER, ThrottlexConfig
-from gateway.config.models.tiers import Tiered, check_tiers
+from gateway.config.models.tiers import check_tiers
 from gateway.config.values.base import Model, untouched
 from gateway.config.values.findings import KEY
 from gateway.config.values.lines import check_line
@@ -80,12 +81,12 @@ def bind(
     *,
     lease_us: int,
     count_refused: bool,
-    may_owe: bool = False,
+    max_debt: int | None = 0,
 ) -> tuple[LimitLine, ...]:
     """Read the limits of a policy, with its options applied to them."""
     max_wait_us = queue.max_wait if queue else 0
     return tuple(
-        line.bind(algorithm, max_wait_us, lease_us, count_refused=count_refused, may_owe=may_owe)
+        line.bind(algorithm, max_wait_us, lease_us, count_refused=count_refused, max_debt=max_debt)
         for line in limits
     )
 
@@ -169,7 +170,7 @@ def _check_in_flight(limits: tuple[LimitLine, ...]) -> None:
             raise problem(message, "try a rate, or enforce this limit")
 
 
-class PolicyConfig(Tiered):
+class PolicyConfig(Costed):
     """Which requests count together, how many may pass, and what happens to the rest."""
 
     algorithm: AlgorithmName = Field(
@@ -297,6 +298,7 @@ class PolicyConfig(Tiered):
         if self.candidate is not None and self.throttlex is not None:
             message = "a policy of ThrottleX has no candidate"
             raise problem(message, "try another policy with mode: shadow", under=("candidate", KEY))
+        check_costs(self)
         check_tiers(
             self,
             self.algorithm,

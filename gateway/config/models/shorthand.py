@@ -29,6 +29,7 @@ POLICY_FIELDS: Final = (
     "queue",
     "lease",
     "count_refused",
+    "count_when",
     "on_limit",
     "on_store_error",
     "consistency",
@@ -224,7 +225,9 @@ class _Expansion:
         self, body: dict[str, Any], origin: Path, name: object, usual: Mapping[str, Any]
     ) -> None:
         """Turn a limit of a route, or of a part of a listener, into a policy."""
-        inline = {name: body.pop(name) for name in POLICY_FIELDS if name in body}
+        inline: dict[str, Any] = {name: body.pop(name) for name in POLICY_FIELDS if name in body}
+        if any(name in inline for name in LIMIT_FIELDS) and _is_cost_of_policy(body.get("cost")):
+            inline["cost"] = body.pop("cost")
         if not inline:
             return
         if not any(name in inline for name in LIMIT_FIELDS):
@@ -274,3 +277,8 @@ def _routes(routes: Mapping[str, object] | list[object] | tuple[object, ...]) ->
                 yield _Written(("routes", pattern, index), str(pattern), is_alone=False, body=one)
         else:
             yield _Written(("routes", pattern), str(pattern), is_alone=True, body=body)
+
+
+def _is_cost_of_policy(value: object) -> bool:
+    """Return whether a cost is more than the number that a route may have."""
+    return isinstance(value, Mapping) or (isinstance(value, str) and not value.strip().isdigit())

@@ -76,12 +76,13 @@ class LimitLine:
         lease_us: int,
         *,
         count_refused: bool,
-        may_owe: bool = False,
+        max_debt: int | None = 0,
     ) -> LimitLine:
         """Return the line with the options of its policy applied.
 
         A line that implies its algorithm keeps it, as all lines do if the policy names none (the
-        empty text). Limits on requests in flight have no queue by time.
+        empty text). Limits on requests in flight have no queue by time. `max_debt` is how much may
+        be owed, None for as much as the burst.
         """
         limit = self.limit
         if limit.algorithm == "concurrency":
@@ -91,8 +92,8 @@ class LimitLine:
             algorithm=limit.algorithm if limit.calendar or not algorithm else algorithm,
             max_wait_us=max_wait_us,
             count_refused=count_refused,
-            # As much as the burst: debt must be bounded.
-            debt=limit.burst if may_owe else 0,
+            # Debt must be bounded.
+            debt=limit.burst if max_debt is None else max_debt,
         )
         return replace(self, limit=limit)
 

@@ -133,6 +133,11 @@ def has_decided(policy: PolicyMetrics) -> bool:
     return any(counts)
 
 
+def has_settled(policy: PolicyMetrics) -> bool:
+    """Return whether anything was counted or given back after a request had ended."""
+    return any((policy.debited, policy.returned, policy.unsettled, policy.uncounted))
+
+
 def has_keys(memory: MemoryMetrics, metrics: GatewayMetrics, labels: Labels) -> bool:
     """Return whether a policy has kept keys in memory yet."""
     policy = metrics.policies.get(labels[0])

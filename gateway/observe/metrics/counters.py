@@ -110,6 +110,10 @@ class PolicyMetrics:
             not enforced.
         wait_us: the total wait of delayed requests, in microseconds.
         waiting: how many requests currently wait for their turn.
+        debited: cost that was counted after requests had ended, since they had cost more.
+        returned: cost that was given back then, since they had cost less.
+        unsettled: requests whose responses did not say what they had cost.
+        uncounted: requests that were given back because of the status of their response.
     """
 
     def __init__(self) -> None:
@@ -124,6 +128,10 @@ class PolicyMetrics:
         self.shadow_refused = 0
         self.wait_us = 0
         self.waiting = 0
+        self.debited = 0
+        self.returned = 0
+        self.unsettled = 0
+        self.uncounted = 0
 
 
 class TargetMetrics:

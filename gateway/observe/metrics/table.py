@@ -14,14 +14,11 @@ from gateway.observe.metrics.children import (
     LISTENERS,
     LOG,
     MEMORY,
-    POLICIES,
     ROUTES,
     STORES,
     TARGETS,
     UPSTREAMS,
     by_label,
-    decisions,
-    has_decided,
     has_keys,
     reloads,
     states,
@@ -46,6 +43,7 @@ from gateway.observe.metrics.families import (
     histogram,
     info,
 )
+from gateway.observe.metrics.policy_sections import POLICY_SECTIONS
 
 TABLE: Final[tuple[Section[Any], ...]] = (
     Section(
@@ -163,40 +161,7 @@ TABLE: Final[tuple[Section[Any], ...]] = (
             ),
         ),
     ),
-    Section(
-        POLICIES,
-        (
-            Family(
-                "counter",
-                "sluice_decisions",
-                "Decisions on requests, by policy and result.",
-                ("decision",),
-                (
-                    *(Field("passed", COUNT), Field("refused", COUNT), Field("delayed", COUNT)),
-                    Field("skipped", COUNT),
-                    Field("store_error_passed", COUNT),
-                    Field("store_error_refused", COUNT),
-                    *(Field(f"shadow_{name}", COUNT) for name in ("passed", "delayed", "refused")),
-                ),
-                decisions,
-            ),
-        ),
-    ),
-    Section(
-        POLICIES,
-        (
-            counter(
-                "sluice_policy_wait_seconds",
-                "Total time that delayed requests waited for their turn.",
-                "wait_us",
-                lambda us: us / 1e6,
-            ),
-            gauge(
-                "sluice_policy_waiting", "Requests that currently wait for their turn.", "waiting"
-            ),
-        ),
-        is_shown=lambda of, _, __: has_decided(of),
-    ),
+    *POLICY_SECTIONS,
     Section(
         UPSTREAMS,
         (counter("sluice_upstream_requests", "Requests sent to an upstream.", "requests"),),

@@ -165,11 +165,12 @@ class MemoryStore:
 
     def _decide_several(self, ask: Ask) -> Verdict:
         limits, keys, cost, max_wait_us = ask
+        costs = ask.costs or (cost,) * len(limits)
         now_us = self._clock()
         calendar_us = self._calendar_clock()
         spent: list[tuple[Scope, Any, int, int, int]] = []
         refused = False
-        for limit, key in zip(limits, keys, strict=True):
+        for limit, key, own_cost in zip(limits, keys, costs, strict=True):
             scope = self._current.get(id(limit)) or self.scope(limit)
             table = scope.table
             before = table.shards[hash(key) & table.mask].get(key)
@@ -180,17 +181,17 @@ class MemoryStore:
             if wait_us > max_wait_us:
                 wait_us = max_wait_us
             after, wait_us, retry_after_us = scope.algorithm.spend(
-                before, moment_us, cost, limit, wait_us
+                before, moment_us, own_cost, limit, wait_us
             )
             if retry_after_us:
                 refused = True
             spent.append((scope, after, moment_us, wait_us, retry_after_us))
         decisions: list[Decision] = []
-        for limit, key, (scope, after, moment_us, wait_us, retry_after_us) in zip(
-            limits, keys, spent, strict=True
+        for limit, key, own_cost, (scope, after, moment_us, wait_us, retry_after_us) in zip(
+            limits, keys, costs, spent, strict=True
         ):
             decisions.append(
-                scope.algorithm.describe(after, moment_us, cost, limit, wait_us, retry_after_us)
+                scope.algorithm.describe(after, moment_us, own_cost, limit, wait_us, retry_after_us)
             )
             # All are spent or none. The state of a refusal has nothing spent, and is corrected.
             if retry_after_us or (cost and not refused):
@@ -200,19 +201,19 @@ class MemoryStore:
 
     def _decide_with_new_keys(self, ask: Ask, now_us: int, calendar_us: int) -> Verdict:
         """Decide on a request with several limits, where not all of its keys have places."""
-        debit = ask.cost if ask.max_wait_us == DEBIT else 0
+        is_debit = ask.max_wait_us == DEBIT
         places: list[tuple[Scope, UnplacedKey | None, int, Any]] = []
         decisions: list[Decision] = []
-        for limit, key in zip(ask.limits, ask.keys, strict=True):
+        for limit, key, cost in zip(ask.limits, ask.keys, ask.each_cost, strict=True):
             scope = self.scope(limit)
             moment_us = calendar_us if scope.algorithm.is_calendar else now_us
             before = scope.table.get(key)
             found = None
             if before is None:
-                found = scope.find(key, moment_us, limit, ask.keys, debit)
+                found = scope.find(key, moment_us, limit, ask.keys, cost if is_debit else 0)
                 before = found.state
             wait_us = min(limit.max_wait_us, ask.max_wait_us)
-            after, decision = scope.algorithm.decide(before, moment_us, ask.cost, limit, wait_us)
+            after, decision = scope.algorithm.decide(before, moment_us, cost, limit, wait_us)
             places.append((scope, found, moment_us, after))
             decisions.append(decision)
         verdict = combine(decisions)
@@ -241,25 +242,29 @@ class MemoryStore:
         """Undo an allowed decision as far as that cannot admit too much."""
         if not verdict.allowed:
             return
-        for limit, asked_key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+        for limit, asked_key, cost, decision in zip(
+            ask.limits, ask.keys, ask.each_cost, verdict.decisions, strict=True
+        ):
             scope = self.scope(limit)
             key, state = _held(scope, asked_key)
             if state is not None:
                 state = scope.algorithm.give_back(
-                    state, scope.clock(), ask.cost, limit, decision.receipt
+                    state, scope.clock(), cost, limit, decision.receipt
                 )
                 scope.table.put(key, state)
 
     def renew_now(self, ask: Ask, verdict: Verdict) -> bool:
         """Keep the leases of an allowed decision; return False if one of them is no longer held."""
         all_held = verdict.allowed
-        for limit, asked_key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+        for limit, asked_key, cost, decision in zip(
+            ask.limits, ask.keys, ask.each_cost, verdict.decisions, strict=True
+        ):
             scope = self.scope(limit)
             renew = scope.algorithm.renew
-            if renew is None or not verdict.allowed or not ask.cost:
+            if renew is None or not verdict.allowed or not cost:
                 continue
             key, state = _held(scope, asked_key)
-            state, is_held = renew(state, scope.clock(), ask.cost, limit, decision.receipt)
+            state, is_held = renew(state, scope.clock(), cost, limit, decision.receipt)
             if state is not None:
                 scope.table.put(key, state)
             all_held = all_held and is_held

@@ -24,10 +24,10 @@ def decide(ask: Ask, slots: Sequence[RowSlot], now_us: int) -> Verdict:
         return Verdict(decision.allowed, decision.wait_us, decision.retry_after_us, (decision,))
     decisions = []
     after = []
-    for limit, slot in zip(ask.limits, slots, strict=True):
+    for limit, cost, slot in zip(ask.limits, ask.each_cost, slots, strict=True):
         wait_us = min(limit.max_wait_us, ask.max_wait_us)
         state, decision = ALGORITHMS[limit.algorithm].decide(
-            slot.state, now_us, ask.cost, limit, wait_us
+            slot.state, now_us, cost, limit, wait_us
         )
         decisions.append(decision)
         after.append(state)
@@ -42,9 +42,11 @@ def decide(ask: Ask, slots: Sequence[RowSlot], now_us: int) -> Verdict:
 
 def give_back(ask: Ask, slots: Sequence[RowSlot], now_us: int, verdict: Verdict) -> bool:
     """Undo what the ask got."""
-    for limit, slot, decision in zip(ask.limits, slots, verdict.decisions, strict=True):
+    for limit, cost, slot, decision in zip(
+        ask.limits, ask.each_cost, slots, verdict.decisions, strict=True
+    ):
         slot.state = ALGORITHMS[limit.algorithm].give_back(
-            slot.state, now_us, ask.cost, limit, decision.receipt
+            slot.state, now_us, cost, limit, decision.receipt
         )
     return True
 
@@ -52,8 +54,10 @@ def give_back(ask: Ask, slots: Sequence[RowSlot], now_us: int, verdict: Verdict)
 def renew(ask: Ask, slots: Sequence[RowSlot], now_us: int, verdict: Verdict) -> bool:
     """Keep what the ask holds; return False if any of it is no longer held."""
     all_held = True
-    for limit, slot, decision in zip(ask.limits, slots, verdict.decisions, strict=True):
+    for limit, cost, slot, decision in zip(
+        ask.limits, ask.each_cost, slots, verdict.decisions, strict=True
+    ):
         if (renew_one := ALGORITHMS[limit.algorithm].renew) is not None:
-            slot.state, is_held = renew_one(slot.state, now_us, ask.cost, limit, decision.receipt)
+            slot.state, is_held = renew_one(slot.state, now_us, cost, limit, decision.receipt)
             all_held = all_held and is_held
     return all_held

@@ -77,16 +77,13 @@ def without_brace(brace: bytes, text: bytes) -> bytes:
 
 def held_part(ask: Ask, verdict: Verdict) -> tuple[Ask, Verdict]:
     """Return the limits of an ask that can be renewed, and their decisions."""
-    held = [
-        (limit, key, decision)
-        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True)
+    places = [
+        place
+        for place, limit in enumerate(ask.limits)
         if ask.cost and ALGORITHMS[limit.algorithm].renew is not None
     ]
-    limits, keys = tuple(each[0] for each in held), tuple(each[1] for each in held)
-    return (
-        ask._replace(limits=limits, keys=keys),
-        verdict._replace(decisions=[each[2] for each in held]),
-    )
+    decisions = [verdict.decisions[place] for place in places]
+    return ask.part(places), verdict._replace(decisions=decisions)
 
 
 class _AskTemplate(NamedTuple):
@@ -116,7 +113,7 @@ class Codec:
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
-        self._plans: dict[tuple[int, int, int], _AskTemplate] = {}
+        self._plans: dict[tuple[int, int, int, tuple[int, ...]], _AskTemplate] = {}
 
     def encode_asks(
         self, asks: Sequence[Ask], not_after_us: int, now_us: int = 0, server_us: int = 0
@@ -138,7 +135,7 @@ class Codec:
             limits = ask.limits
             # By identity: hashing a tuple of limits costs more than all the rest. The plan
             # holds the tuple, so its identity cannot become another's.
-            plan = plans.get((id(limits), ask.cost, ask.max_wait_us))
+            plan = plans.get((id(limits), ask.cost, ask.max_wait_us, ask.costs))
             if plan is None:
                 plan = self._plan(ask)
             if plan is last:
@@ -173,10 +170,13 @@ class Codec:
         words_of: Callable[[Limit, int, int], tuple[bytes, ...]],
     ) -> list[bytes]:
         keys: list[bytes] = []
-        words: list[bytes] = [b"%d" % now_us, b"%d" % ask.cost]
-        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+        words: list[bytes] = [b"%d" % now_us]
+        for limit, key, cost, decision in zip(
+            ask.limits, ask.keys, ask.each_cost, verdict.decisions, strict=True
+        ):
             keys.append(store_key(key_prefix(self._domain, limit), key))
-            words += words_of(limit, ask.cost, decision.receipt)
+            words.append(b"%d" % cost)
+            words += words_of(limit, cost, decision.receipt)
         return [b"%d" % len(keys), *keys, *words]
 
     def _words(self, limit: Limit, cost: int, max_wait_us: int) -> tuple[bytes, ...]:
@@ -185,15 +185,16 @@ class Codec:
     def _plan(self, ask: Ask) -> _AskTemplate:
         if len(self._plans) >= MAX_CACHED:
             self._plans.clear()
-        words = [b"%d" % len(ask.limits), b"%d" % ask.cost]
+        words = [b"%d" % len(ask.limits), b"-1" if ask.costs else b"%d" % ask.cost]
+        words += [b"%d" % cost for cost in ask.costs]
         calendars: list[tuple[int, Limit]] = []
-        for limit in ask.limits:
-            words += self._words(limit, ask.cost, ask.max_wait_us)
+        for limit, cost in zip(ask.limits, ask.each_cost, strict=True):
+            words += self._words(limit, cost, ask.max_wait_us)
             if limit.calendar:
                 calendars.append((len(words), limit))
         prefixes = tuple(key_prefix(self._domain, limit) for limit in ask.limits)
         plan = _AskTemplate(ask.limits, prefixes, tuple(words), tuple(calendars))
-        self._plans[id(ask.limits), ask.cost, ask.max_wait_us] = plan
+        self._plans[id(ask.limits), ask.cost, ask.max_wait_us, ask.costs] = plan
         return plan
 
 
@@ -250,9 +251,12 @@ def _decode(asks: Sequence[Ask], reply: list[int]) -> list[Verdict]:
     now_us = reply[0]
     at = 1
     verdicts: list[Verdict] = []
-    for limits, _, cost, ask_wait_us in asks:
+    for ask in asks:
+        limits, _, same_cost, ask_wait_us = ask
+        costs = ask.costs
         decisions: list[Decision] = []
-        for limit in limits:
+        for place, limit in enumerate(limits):
+            cost = costs[place] if costs else same_cost
             wait_us = min(limit.max_wait_us, ask_wait_us)
             if limit.algorithm == "token_bucket":
                 # The script answers the state it saw; the Python original computes the rest.

@@ -203,8 +203,7 @@ def _pieces(ask: Ask) -> Iterator[tuple[int, tuple[int, ...] | None]]:
 
 
 def _piece(ask: Ask, positions: tuple[int, ...]) -> Ask:
-    keys = tuple([ask.keys[position] for position in positions])
-    return ask._replace(limits=_subset(ask.limits, positions), keys=keys)
+    return ask.part(positions, _subset(ask.limits, positions))
 
 
 @lru_cache(maxsize=1024)

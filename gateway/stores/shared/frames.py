@@ -42,6 +42,9 @@ _LENGTH: Final = Struct("<I")
 _MOMENT: Final = Struct("<q")
 _ASK: Final = Struct("<IQq")
 _ASK_OF_ONE: Final = Struct("<IQqI")
+_COST: Final = Struct("<Q")
+_EACH: Final = 2**64 - 1
+"""In the place of a cost: each limit has its own, and they follow."""
 _RECEIPT: Final = Struct("<q")
 _DECISION: Final = Struct("<?qqqqqq")
 
@@ -138,20 +141,20 @@ def encode_asks(asks: Iterable[Ask], number_of: NumberOf, not_after_us: int) -> 
             answer; 0 for never.
     """
     parts = [_MOMENT.pack(not_after_us)]
-    for limits, keys, cost, max_wait_us in asks:
+    for ask in asks:
+        limits, keys, cost, max_wait_us = ask
         if len(keys) == 1:
             key = keys[0].encode("utf-8", "surrogatepass")
             parts += _ASK_OF_ONE.pack(number_of(limits), cost, max_wait_us, len(key)), key
         else:
-            parts.append(_encode_ask(limits, keys, cost, max_wait_us, number_of))
+            parts.append(_encode_ask(ask, number_of))
     return frame(DECIDE, b"".join(parts))
 
 
-def _encode_ask(
-    limits: Limits, keys: Sequence[str], cost: int, max_wait_us: int, number_of: NumberOf
-) -> bytes:
-    parts = [_ASK.pack(number_of(limits), cost, max_wait_us)]
-    for key in keys:
+def _encode_ask(ask: Ask, number_of: NumberOf) -> bytes:
+    parts = [_ASK.pack(number_of(ask.limits), _EACH if ask.costs else ask.cost, ask.max_wait_us)]
+    parts += [_COST.pack(cost) for cost in ask.costs]
+    for key in ask.keys:
         encoded = key.encode("utf-8", "surrogatepass")
         parts += _LENGTH.pack(len(encoded)), encoded
     return b"".join(parts)
@@ -180,6 +183,11 @@ def _decode_ask(
     number, cost, max_wait_us = _ASK.unpack_from(content, place)
     place += _ASK.size
     plan = plans[number]
+    costs = ()
+    if cost == _EACH:
+        size = len(plan.limits) * _COST.size
+        costs = tuple([each for (each,) in _COST.iter_unpack(content[place : place + size])])
+        place += size
     keys = []
     for _ in plan.limits:
         (size,) = _LENGTH.unpack_from(content, place)
@@ -188,13 +196,14 @@ def _decode_ask(
         if place > len(content):
             raise ValueError("a key goes on after its frame")
         keys.append(content[begin:place].decode("utf-8", "surrogatepass"))
-    return Ask(plan.limits, tuple(keys), cost, max_wait_us), plan, place
+    ask = Ask(plan.limits, tuple(keys), cost, max_wait_us).with_costs(costs)
+    return ask, plan, place
 
 
 def encode_undo(kind: int, ask: Ask, verdict: Verdict, number_of: NumberOf) -> bytes:
     """Return the frame of `GIVE_BACK` or `RENEW`: an allowed ask, and the store's verdict."""
     receipts = [_RECEIPT.pack(decision.receipt) for decision in verdict.decisions]
-    return frame(kind, _encode_ask(*ask, number_of) + b"".join(receipts))
+    return frame(kind, _encode_ask(ask, number_of) + b"".join(receipts))
 
 
 def decode_undo(content: bytes, plans: Sequence[FramePlan]) -> tuple[Ask, Verdict, FramePlan]:

@@ -63,7 +63,7 @@ class WorkerSlots:
         for place in plan.holding:
             limit = ask.limits[place]
             name = (limit.scope, ask.keys[place], verdict.decisions[place].receipt)
-            self._held[name] = (limit, ask.cost, now_us + limit.period_us)
+            self._held[name] = (limit, ask.each_cost[place], now_us + limit.period_us)
         if len(self._held) >= self._look_at:
             # Slots that were neither renewed nor given back become free by themselves.
             expired = [name for name, (_, _, until) in self._held.items() if until <= now_us]

@@ -44,6 +44,7 @@ class RatioUrls:
         only_mode="strict",
         why_mode="a ratio server grants one token per call, so limits cannot be {mode}",
         has_turns=False,
+        has_costs=False,
         why_apart="its servers check one call of one limit at a time",
         knows_gateways=False,
         can_peek=False,

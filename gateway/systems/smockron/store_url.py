@@ -71,6 +71,7 @@ class SmockronUrls:
         why_mode="a gatekeeper admits first and reports afterwards, so policies cannot be {mode}",
         why_apart="its masters receive reports afterwards",
         keeps_reports=True,
+        has_costs=False,
         can_peek=False,
     )
 

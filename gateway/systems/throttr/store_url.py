@@ -54,6 +54,7 @@ class ThrottrUrls:
             "a Throttr server does not tell gateways of each other, so limits cannot be {mode}"
         ),
         has_turns=False,
+        has_costs=False,
         begins_by_clock=False,
     )
 

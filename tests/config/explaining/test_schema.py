@@ -26,6 +26,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "at-once-too-many",
         "envoy-rls-debits",
         "costs-above-limits",
+        "costs-elsewhere",
+        "store-throttr-costs",
         "tiers-of-nobody",
         "envoy-rls-debits-unlimited",
         "envoy-rls-metadata",
