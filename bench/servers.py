@@ -20,7 +20,7 @@ from bench import proc
 from bench.errors import BenchError
 from bench.machine import pinned
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 _WORKING = (HTTPStatus.OK, HTTPStatus.TOO_MANY_REQUESTS)

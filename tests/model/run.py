@@ -28,7 +28,7 @@ ENDING_S: Final = 15.0
 """How long a process may take to see through what is under way."""
 WELL_S: Final = 2.0
 """How long a run goes on for at least after its last fault."""
-RECOVERY_S: Final = 20.0
+RECOVERY_S: Final = 60.0
 """And at most: a process that does not decide by the store again by then never does."""
 WALL_US: Final = 2_000
 """How far the machine's wall clock may be adjusted during a run."""

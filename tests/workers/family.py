@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.processes import Gateway, answers
 
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 90.0
 ESTABLISHED: Final = "01"
 
 

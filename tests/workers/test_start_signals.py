@@ -7,14 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.processes import PYTHON_PATH, free_port
-from tests.workers.family import is_there, wait_until
+from tests.workers.family import PATIENCE_S, is_there, wait_until
 
 CONFIG: Final = """
 listen: ['127.0.0.1:{port}', 'unix:{folder}/clients.sock']
@@ -56,7 +56,7 @@ def _run(code: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": PYTHON_PATH},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -70,6 +70,20 @@ def test_the_second_one_ends_a_start_immediately() -> None:
     """Whatever the start waits for."""
     done = _run(TWICE)
     assert (done.stdout, done.returncode) == ("once\n", -signal.SIGTERM)
+
+
+_BEGUN: Final[list[subprocess.Popen[bytes]]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_on() -> Iterator[None]:
+    """What a test that failed has left running is killed: it would be the fault of another."""
+    yield
+    while _BEGUN:
+        process = _BEGUN.pop()
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 class _Start:
@@ -94,13 +108,14 @@ class _Start:
         self.process = subprocess.Popen(
             self._command, env=env, stderr=subprocess.PIPE, start_new_session=True
         )
+        _BEGUN.append(self.process)
         return self.process
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal, and return the status when it has ended and left nothing behind."""
         assert self.process is not None
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=PATIENCE_S)
         assert errors == b""
         assert not (self.folder / "clients.sock").exists()
         with pytest.raises(ProcessLookupError):
@@ -127,7 +142,7 @@ def test_a_start_that_is_told_to_end_before_it_has_read_its_file(
     wait_until(lambda: _handles(process.pid), "no handler")
     process.send_signal(number)
     file.write_text(start.text)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (0, b"")
     assert {one.name for one in tmp_path.iterdir()} == {"gateway.yaml"}
 
