@@ -274,7 +274,10 @@ def asks(draw: st.DrawFn, names: list[str]) -> Ask:
     wait_us = draw(st.sampled_from((0, 5, SECOND_US, 10**15, 10**15, DEBIT)))
     if wait_us == DEBIT:
         cost = draw(st.integers(0, 3 * most))
-    return Ask(limits, keys, cost, wait_us)
+    ask = Ask(limits, keys, cost, wait_us)
+    if cost and draw(st.booleans()):
+        return ask.with_costs([draw(st.integers(1, max(cost, limit.burst))) for limit in limits])
+    return ask
 
 
 @st.composite
