@@ -8,7 +8,7 @@ from typing import Final
 from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.notation import field
 from gateway.config.models.conditions import ConditionConfig
-from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.gateway import GatewayConfig, GeoipConfig
 from gateway.config.models.lists import ListConfig, Member
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.models.routes import RouteConfig
@@ -25,6 +25,19 @@ def explain_access(config: GatewayConfig) -> Iterator[str]:
             f"Preflight requests of browsers (CORS) are limited by policy {config.preflight}, "
             "whatever their route."
         )
+
+
+def explain_geoip(geoip: GeoipConfig | None) -> Iterator[str]:
+    """Say where the country and the autonomous system of a client are looked up."""
+    for word, file in geoip.files.items() if geoip is not None else ():
+        what = _PLACES[word]
+        yield f"{what} are looked up in {file}, which is read again when it changes."
+
+
+_PLACES: Final = {
+    "country": "Countries of clients",
+    "asn": "Autonomous systems of clients",
+}
 
 
 def explain_lists(config: GatewayConfig) -> Iterator[str]:
