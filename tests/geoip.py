@@ -16,7 +16,7 @@ _Node = list[Any]
 
 def country(code: str) -> dict[str, Any]:
     """A record as MaxMind writes it."""
-    names = {language: f"Country {code}" for language in ("de", "en", "fr", "ja", "pt-BR")}
+    names = dict.fromkeys(("de", "en", "fr", "ja", "pt-BR"), f"Country {code}")
     return {
         "continent": {"code": "EU", "names": {"en": "Europe"}},
         "country": {"geoname_id": 1, "iso_code": code, "is_in_european_union": True},
@@ -63,7 +63,9 @@ def database(
             return numbers[id(child)]
         return len(nodes) if child is None else len(nodes) + len(SEPARATOR) + int(str(child))
 
-    tree = b"".join(_packed(*map(record_of, node), record_size) for node in nodes)
+    tree = b"".join(
+        _packed(record_of(left), record_of(right), record_size) for left, right in nodes
+    )
     about = {
         "binary_format_major_version": (_UINT16, 2),
         "binary_format_minor_version": (_UINT16, 0),

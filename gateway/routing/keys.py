@@ -92,8 +92,8 @@ def compile_key(
 
     Args:
         per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name`,
-            `client_cert:detail` or a word of `readers`, in the order in which they appear in the
-            identity.
+            `client_cert:detail` or a word of `readers` (among them `country` and `asn`), in the
+            order in which they appear in the identity.
         if_missing: what replaces a header, cookie, query parameter or certificate that is absent or
             empty: with `ip` the client's address, with `shared` one identity for all such requests;
             `skip`, `reject` and `unauthorized` give no identity. A field with several values is

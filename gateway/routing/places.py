@@ -21,7 +21,7 @@ _is_country: Final = re.compile(r"[A-Z]{2}").fullmatch
 _is_asn: Final = re.compile(r"(?:AS)?0*([0-9]{1,10})").fullmatch
 
 
-class Places:
+class AddressPlaces:
     """Countries or autonomous systems by address.
 
     Attributes:
@@ -39,7 +39,7 @@ def _nowhere(_address: str) -> str:
     return ""
 
 
-def compile_place(places: Places) -> Read:
+def compile_place(places: AddressPlaces) -> Read:
     """Return a function that reads the place of a request's client."""
 
     def read(request: RequestView) -> Values:

@@ -24,7 +24,7 @@ from gateway.base.regular import open_regular
 from gateway.config.checking.key_checks import places_of
 from gateway.config.models.gateway import GatewayConfig
 from gateway.routing.client_address import address_in
-from gateway.routing.places import Places, asn_of, compile_place, country_of
+from gateway.routing.places import AddressPlaces, asn_of, compile_place, country_of
 from gateway.routing.values import Read
 from gateway.wiring.file_source import FileSource
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 LIBRARY: Final = "maxminddb"
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""The largest file: databases of countries and autonomous systems have 10 MB, of cities up to 130."""
+"""The largest file: databases of countries or networks have 10 MB, of cities up to 130."""
 CACHE: Final = 16_384
 """Addresses that are remembered."""
 IPV6: Final = 6
@@ -74,7 +74,7 @@ class GeoipSource(FileSource):
     def __init__(self, word: str, file: Path) -> None:
         super().__init__(file)
         self._word = word
-        self.content = Places()
+        self.content = AddressPlaces()
         self.read: Read = compile_place(self.content)
 
     def reader(self, _name: str) -> Read:
@@ -94,7 +94,7 @@ class GeoipSource(FileSource):
 
 
 class _Finder:
-    """Looks addresses up, in some 20 us; see `Places.find`."""
+    """Looks addresses up, in some 20 us; see `AddressPlaces.find`."""
 
     def __init__(self, reader: Reader, word: str, path: Path) -> None:
         self._reader = reader

@@ -122,10 +122,13 @@ def test_a_changed_database_is_taken_up(gateway: Gateway, tmp_path: Path) -> Non
     def complaints() -> int:
         return sum("is not a database" in str(line) for line in log_lines(gateway))
 
-    wait_until(lambda: complaints() > 0)
+    wait_until(lambda: complaints() > 0, "the broken file was not reported")
     assert _ask(gateway, "/home", "203.0.113.1").status == 200
     write_countries(path, {"203.0.113.0/24": "KP", "192.0.2.0/24": "FR"})
-    wait_until(lambda: _ask(gateway, "/home", "203.0.113.1").status == 403)
+    wait_until(
+        lambda: _ask(gateway, "/home", "203.0.113.1").status == 403,
+        "the changed file was not read",
+    )
     assert _ask(gateway, "/home", "192.0.2.1").status == 200
     assert complaints() == 1
     assert any("changed files are now in use" in str(line) for line in log_lines(gateway))

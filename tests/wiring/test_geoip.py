@@ -10,7 +10,7 @@ import pytest
 
 from gateway.base.errors import StartError, UnusableFileError
 from gateway.config.checking.check import check_text
-from gateway.routing.places import Places
+from gateway.routing.places import AddressPlaces
 from gateway.wiring import geoip
 from gateway.wiring.geoip import GeoipSource, require_reader
 from tests.geoip import MARKER, country, database, system, write_countries
@@ -43,7 +43,7 @@ FOUND = {
 }
 
 
-def _loaded(path: Path, word: str = "country") -> Places:
+def _loaded(path: Path, word: str = "country") -> AddressPlaces:
     source = GeoipSource(word, path)
     source.load()
     return source.content
@@ -223,7 +223,6 @@ def test_the_library_is_needed_only_by_those_who_use_it(
     needs = check_text(CONFIG.format(file="x.mmdb", key="country"), file="text").config
     with pytest.raises(StartError) as raised:
         require_reader(needs)
-    (problem,) = raised.value.problems
-    assert "no_such_library" in problem.message
-    assert "pip install" in problem.hint
+    assert "no_such_library" in raised.value.message
+    assert "pip install" in raised.value.hint
     require_reader(check_text(CONFIG.format(file="x.mmdb", key="ip"), file="text").config)

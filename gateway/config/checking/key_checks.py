@@ -82,7 +82,7 @@ def _without_places(
 
 def _unknown_place(place: Path, word: str, geoip: GeoipConfig | None) -> Iterator[Finding]:
     if word in PLACE_KEYS and (geoip is None or word not in geoip.files):
-        message = f"no database says what {word} an address belongs to"
+        message = f"there is no database to look up {word} in"
         hint = f"add geoip: {{{word}: FILE.mmdb}} at the top"
         if geoip is not None:
             hint = f"add {word}: FILE.mmdb to geoip"

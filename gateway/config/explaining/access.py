@@ -14,6 +14,7 @@ from gateway.config.models.policies import PolicyConfig
 from gateway.config.models.routes import RouteConfig
 from gateway.config.models.tiers import BY_ADDRESS, DENY, OWN
 from gateway.config.values.words import join, key_word, number
+from gateway.limits.key_words import PLACE_KEYS
 
 
 def explain_access(config: GatewayConfig) -> Iterator[str]:
@@ -70,7 +71,8 @@ def explain_tiers(policy: PolicyConfig, *, by_clock: bool) -> Iterator[str]:
         yield f"Clients have the tiers in {tier.file}, which is read again when it changes."
     else:
         who = " of trusted proxies" if tier.per.startswith("header:") else ""
-        yield f"Clients have the tier that {what}{who} names."
+        whose = "their " if tier.per in PLACE_KEYS else ""
+        yield f"Clients have the tier that {whose}{what}{who} names."
     for name, lines in policy.tiers.items():
         if not lines:
             yield f"Tier {name}: unlimited."
