@@ -132,7 +132,8 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
         "bounds lines places store_url",
     ),
     "gateway.config.models": (
-        "changes consistency cors direct_responses listeners lists throttlex shorthand_listeners",
+        "changes consistency cors direct_responses geoip listeners lists throttlex",
+        "shorthand_listeners",
         "answers balancing conditions frontends retry tokens",
         "shorthand tiers",
         "costs",

@@ -156,16 +156,32 @@ def _named_tests(text: str) -> Iterator[tuple[Path, str]]:
             yield ROOT / "tests" / file, function
 
 
-def test_tests_that_are_named_are_there() -> None:
-    """The tests that the page on faults names exist."""
-    named = list(_named_tests((ROOT / "docs" / "faults.md").read_text()))
-    assert len(named) > 50
+@pytest.mark.parametrize(("page", "least"), [("faults.md", 50), ("wishes.md", 80)])
+def test_tests_that_are_named_are_there(page: str, least: int) -> None:
+    """The tests that the pages on faults and wishes name exist."""
+    named = list(_named_tests((ROOT / "docs" / page).read_text()))
+    assert len(named) > least
     missing = [
         f"{path}::{function}"
         for path, function in named
         if not path.is_file() or (function and f"def {function}(" not in path.read_text())
     ]
     assert missing == []
+
+
+def test_every_wish_has_its_test_or_is_missing() -> None:
+    """All forty of them, in order, and those that follow."""
+    _, forty, others = re.split(
+        r"^\| --- .*$", (ROOT / "docs" / "wishes.md").read_text(), flags=re.MULTILINE
+    )
+    rows = re.findall(r"^\|(.*)\|$", forty, re.MULTILINE)
+    numbers = [row.split("|")[0].strip() for row in rows if row.split("|")[0].strip().isdigit()]
+    assert numbers == list(map(str, range(1, 41)))
+    for row in re.findall(r"^\|(.*)\|$", forty + others, re.MULTILINE):
+        *_, thread, said, tests = (cell.strip() for cell in row.split("|"))
+        if thread not in {"in", "asked for in"}:
+            assert re.search(r"`[\w.-]+/[\w.-]+#\d+`", thread), row
+            assert "::" in tests or said == "Missing.", row
 
 
 def test_a_wrong_command_is_seen() -> None:

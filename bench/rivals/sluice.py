@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
+from typing import Final
 
 import gateway
+from bench.load import HEADERS
+from bench.micro.lists import networks
 from bench.programs import PYTHON_PATH, python
 from bench.rivals.base import Rival, Site
 from bench.template import render
 from gateway.base.build import BUILD
+
+KEYS: Final = 10_000
+"""API keys that have a tier."""
 
 
 def _prepare(
@@ -33,6 +40,32 @@ def _prepare(
         log=str(site.log),
         consistency=consistency,
         per=per,
+    )
+    return [python(), "-m", "gateway", "run", "-c", str(config)]
+
+
+def _prepare_keys(site: Site) -> list[str]:
+    lines = [f"Bearer {number:020x},free" for number in range(KEYS - 1)]
+    lines.append(f"{HEADERS['Authorization']},pro")
+    (site.directory / "keys.csv").write_text("\n".join(lines))
+    return _prepare_from("sluice_keys.yaml", site)
+
+
+def _prepare_denied(site: Site) -> list[str]:
+    lines = [one for one in networks(random.Random(1)) if not one.startswith("127.")]
+    (site.directory / "blocked.txt").write_text("\n".join(lines))
+    return _prepare_from("sluice_denied.yaml", site)
+
+
+def _prepare_from(template: str, site: Site) -> list[str]:
+    config = render(
+        template,
+        site.directory / "sluice.yaml",
+        port=str(site.port),
+        upstream_port=str(site.upstream_port),
+        rate=str(site.rate.per_second),
+        burst=str(site.rate.burst),
+        log=str(site.log),
     )
     return [python(), "-m", "gateway", "run", "-c", str(config)]
 
@@ -89,5 +122,20 @@ def http2_rivals() -> tuple[Rival, Rival, Rival]:
         ),
     )
 
+
+FIVE_KEYS: Final = Rival(
+    "Sluice with five keys",
+    f"two limits, five keys, the tier of one of {KEYS:,} API keys",
+    _prepare_keys,
+    _version,
+    _ENV,
+)
+DENYING: Final = Rival(
+    "Sluice with a deny-list",
+    "token bucket, a list of a million networks",
+    _prepare_denied,
+    _version,
+    _ENV,
+)
 
 SLUICE_2, SLUICE_2_TO_2, SLUICE_2_REDIS = http2_rivals()

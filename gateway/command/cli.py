@@ -320,6 +320,7 @@ def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
 
     from gateway.stores.opening import find_store
     from gateway.systems.listeners import find_maker
+    from gateway.wiring.geoip import require_reader
     from gateway.wiring.limiter import store_urls
     from gateway.wiring.tokens import require_library
 
@@ -329,7 +330,10 @@ def _missing_libraries(file: str, config: GatewayConfig) -> list[Problem]:
             find_store(url)
         except ConfigError as error:
             problems += [replace(problem, file=file, path=place) for problem in error.problems]
-    needs: list[Callable[[], object]] = [partial(require_library, config)]
+    needs: list[Callable[[], object]] = [
+        partial(require_library, config),
+        partial(require_reader, config),
+    ]
     needs += [partial(find_maker, index, one) for index, one in enumerate(config.listeners)]
     for need in needs:
         try:

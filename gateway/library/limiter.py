@@ -191,7 +191,7 @@ class Limiter:
             self._immediate = immediate_limits(self._questions, store)
         try:
             await self._open.start()
-            self._renewal = Renewal(self._sources.all, interval_s=INTERVAL_S, subject="lists")
+            self._renewal = Renewal(self._sources.all, interval_s=INTERVAL_S, subject="files")
             self._renewal.start()
             await becomes(lambda: decider.is_ready, CONNECT_S)
         except BaseException:

@@ -14,6 +14,8 @@ from gateway.limits.cursor import Cursor
 
 PLAIN_KEYS: Final = ("ip", "route", "all", "host", "method")
 NAMED_KEYS: Final = ("header", "cookie", "query", "path", "jwt", "json", "form")
+PLACE_KEYS: Final = ("country", "asn")
+"""What a database says of the client's address."""
 CALLER_KEYS: Final = ("owner", "resource")
 """Keys that only callers of other systems' protocols have; HTTP requests do not."""
 CLIENT_CERTIFICATE: Final = "client_cert"
@@ -43,6 +45,8 @@ _OTHER_WORDS: Final = {
     **dict.fromkeys(("everybody", "everyone", "global", "total", "any"), "all"),
     **dict.fromkeys(("client", "address", "addr", "remote_addr", "client_ip"), "ip"),
     **dict.fromkeys(("tls", "mtls", "certificate", "client_dn"), CLIENT_CERTIFICATE),
+    **dict.fromkeys(("geo", "geoip", "country_code", "geoip_country_code"), "country"),
+    **dict.fromkeys(("as", "as_number", "autonomous_system"), "asn"),
 }
 """Names that other servers and people use."""
 
@@ -71,7 +75,6 @@ _IN_BRACKETS: Final = re.compile(
 )
 _OF_NGINX: Final = re.compile(r"\$\{?(?:(?P<kind>http|cookie|arg)_(?P<name>\w+)|(?P<plain>\w+))\}?")
 _KINDS_OF_NGINX: Final = {"http": "header", "cookie": "cookie", "arg": "query"}
-_NOT_COUNTED_BY: Final = frozenset(("country", "geo", "geoip", "asn"))
 
 
 def read_keys(line: Cursor) -> tuple[str, ...]:
@@ -122,7 +125,7 @@ def _key(line: Cursor) -> str:
             raise line.error(begin, f"{word!r} is not a key", hint)
         return f"{kind}:{detail}"
     if not colon:
-        if word in PLAIN_KEYS or word in CALLER_KEYS:
+        if word in (*PLAIN_KEYS, *PLACE_KEYS, *CALLER_KEYS):
             return word
         raise line.error(begin, f"{word!r} is not a key", _key_hint(word))
     if kind not in NAMED_KEYS:
@@ -143,7 +146,8 @@ def _key_hint(word: str) -> str:
     instead = _instead_of(word) or _in_another_notation(word)
     if instead:
         return instead
-    near = get_close_matches(lower, (*PLAIN_KEYS, *CALLER_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE), 1)
+    known = (*PLAIN_KEYS, *PLACE_KEYS, *CALLER_KEYS, *NAMED_KEYS, CLIENT_CERTIFICATE)
+    near = get_close_matches(lower, known, 1)
     if near and near[0] in NAMED_KEYS:
         return f"did you mean '{near[0]}:...'?"
     return f"did you mean {near[0]!r}?" if near else f"use one of {_keys_text()}"
@@ -162,7 +166,7 @@ def _instead_of(word: str) -> str:
         return f"for example {said_by}"
     if lower.startswith(("x-", "authorization", "user-agent")):
         return f"did you mean 'header:{word}'?"
-    return f"this is not supported; use one of {_keys_text()}" if bare in _NOT_COUNTED_BY else ""
+    return ""
 
 
 def _in_another_notation(word: str) -> str:
@@ -182,4 +186,4 @@ def _in_another_notation(word: str) -> str:
 
 def _keys_text() -> str:
     named = ", ".join(f"{kind}:NAME" for kind in NAMED_KEYS)
-    return f"{', '.join(PLAIN_KEYS)}, {named}, {CLIENT_CERTIFICATE}"
+    return f"{', '.join(PLAIN_KEYS)}, {named}, {CLIENT_CERTIFICATE}, {', '.join(PLACE_KEYS)}"

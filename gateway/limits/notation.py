@@ -6,7 +6,7 @@
     once  = count "at once"
     unit  = "ms" / "s" / "m" / "h" / "d" (or the word: second, minutes, ...)
     zone  = a name of the IANA time zone database, such as Europe/Berlin
-    key   = "ip" / "route" / "all" / "host" / "method"
+    key   = "ip" / "route" / "all" / "host" / "method" / "country" / "asn"
           / "header:" name / "cookie:" name / "query:" name / "path:" name / "jwt:" name
           / "json:" name / "form:" name
           / "owner" / "resource"  (callers of ratio's protocol)

@@ -28,6 +28,7 @@ from math import prod
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
+from gateway.limits.key_words import PLACE_KEYS
 from gateway.routing.escapes import PRINTABLE, Escapes
 from gateway.routing.request_view import RequestView
 from gateway.routing.values import AMBIGUOUS, SEVERAL_MAX, Ambiguity, Read, Values, compile_read
@@ -91,8 +92,8 @@ def compile_key(
 
     Args:
         per: `ip`, `route`, `all`, `host`, `method`, `header:name`, `cookie:name`, `query:name`,
-            `client_cert:detail` or a word of `readers`, in the order in which they appear in the
-            identity.
+            `client_cert:detail` or a word of `readers` (among them `country` and `asn`), in the
+            order in which they appear in the identity.
         if_missing: what replaces a header, cookie, query parameter or certificate that is absent or
             empty: with `ip` the client's address, with `shared` one identity for all such requests;
             `skip`, `reject` and `unauthorized` give no identity. A field with several values is
@@ -181,7 +182,7 @@ def _compile_part(
             return lambda request: f"method={_escape(request.method)}"
     read = reader_of(word, readers)
     kind, _, name = word.partition(":")
-    label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}"
+    label = f"{kind}:{_escape(name.lower() if kind == 'header' else name)}" if name else kind
 
     def text(value: str, request: RequestView) -> str | Absence:
         return f"{label}={_escape(value)}" if value else absent(label, request)
@@ -197,13 +198,13 @@ def _compile_part(
 
 
 def reader_of(word: str, readers: Readers) -> Read:
-    """Return a function that reads the value of a word with a name.
+    """Return a function that reads the value of a word with a name, or of a place.
 
     Raises:
         ValueError: the word does not name a value.
     """
     kind, _, name = word.partition(":")
-    compile_reader = readers.get(kind) if name else None
+    compile_reader = readers.get(kind) if name or kind in PLACE_KEYS else None
     return compile_read(word) if compile_reader is None else compile_reader(name)
 
 

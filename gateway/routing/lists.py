@@ -8,7 +8,7 @@ from gateway.base.errors import BadRequestError
 from gateway.routing.networks import NetworkSet
 from gateway.routing.request_view import RequestView
 from gateway.routing.value_set import ValueSet
-from gateway.routing.values import Ambiguity, compile_read
+from gateway.routing.values import Ambiguity, Read, compile_read
 
 
 class RequestList(Protocol):
@@ -47,11 +47,12 @@ class AddressList:
 
 
 class ValueList:
-    """A list of values of a header, cookie, query parameter or certificate.
+    """A list of values of a header, cookie, query parameter or certificate, or of places.
 
     Args:
         word: the key word, such as `header:x-api-key`.
         content: the values; replaced when they change.
+        read: reads the value of a request; by default, what the word names.
 
     Raises:
         ValueError: the word does not name a value.
@@ -59,9 +60,9 @@ class ValueList:
 
     __slots__ = ("_read", "_word", "content")
 
-    def __init__(self, word: str, content: ValueSet) -> None:
+    def __init__(self, word: str, content: ValueSet, read: Read | None = None) -> None:
         self._word = word
-        self._read = compile_read(word)
+        self._read = compile_read(word) if read is None else read
         self.content = content
 
     def may_have(self, request: RequestView) -> bool:

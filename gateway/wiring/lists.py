@@ -6,11 +6,13 @@ from gateway.base.clock import pause
 from gateway.base.errors import BadRequestError, UnusableFileError
 from gateway.config.models.lists import ListConfig
 from gateway.config.values.address import AddressError, parse_network
+from gateway.limits.key_words import PLACE_KEYS
 from gateway.net.network_text import add_usual
 from gateway.routing.lists import AddressList, ValueList
 from gateway.routing.networks import NetworkList, NetworkSet
+from gateway.routing.places import EXAMPLES, PLACES, read_place
 from gateway.routing.value_set import MAX_VALUE, ValueSet
-from gateway.routing.values import as_read
+from gateway.routing.values import Read, as_read
 from gateway.wiring.file_source import FileSource, lines_of
 
 
@@ -19,27 +21,29 @@ class ListSource(FileSource):
 
     Args:
         config: the list.
+        read: what finds the value of a request, unless the key does.
 
     Attributes:
-        config: as given.
+        made_from: both.
         content: the list, for requests; empty until it is loaded.
     """
 
-    def __init__(self, config: ListConfig) -> None:
+    def __init__(self, config: ListConfig, read: Read | None = None) -> None:
         super().__init__(config.file)
-        self.config = config
+        self.made_from = (config, read)
+        self._config = config
         self.content: AddressList | ValueList
         if config.per == "ip":
             self.content = AddressList(NetworkSet(NetworkList()))
         else:
-            self.content = ValueList(config.per, ValueSet(()))
+            self.content = ValueList(config.per, ValueSet(()), read)
 
     def _read(self) -> None:
         content = self.content
         if isinstance(content, AddressList):
-            content.content = _networks(self.config)
+            content.content = _networks(self._config)
         else:
-            content.content = _values(self.config)
+            content.content = _values(self._config)
 
 
 def _networks(config: ListConfig) -> NetworkSet:
@@ -80,6 +84,11 @@ def read_value(word: str, value: str, place: str) -> str:
     """
     if len(value.encode("utf-8", "surrogatepass")) > MAX_VALUE:
         raise UnusableFileError(f"{place}the value is longer than {MAX_VALUE} bytes")
+    if word in PLACE_KEYS:
+        found = read_place(word, value)
+        if found is None:
+            raise UnusableFileError(f"{place}{value!r} is not {PLACES[word]}", EXAMPLES[word])
+        return found
     try:
         return as_read(word, value)
     except BadRequestError as error:

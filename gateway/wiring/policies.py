@@ -26,7 +26,7 @@ from gateway.limiter.plan import (
 from gateway.limiter.tiers import TieredPlan, TierRules
 from gateway.limits.consistency_mode import Eventual
 from gateway.limits.key_overrides import KeyOverrides
-from gateway.limits.key_words import as_written
+from gateway.limits.key_words import PLACE_KEYS, as_written
 from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
@@ -103,7 +103,7 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
-        sources: the lists that exceptions may name, and the tables of tiers.
+        sources: the lists that exceptions may name, the tables of tiers, and databases.
         readers: of keys such as `path:id`; see `readers_of`.
 
     Attributes:
@@ -115,7 +115,7 @@ class RouteKeys:
     def __init__(self, route: str, sources: Sources, readers: Readers = NO_READERS) -> None:
         self._route = route
         self._sources = sources
-        self.readers = readers
+        self.readers = {**sources.readers, **readers}
 
     def __call__(self, per: Sequence[str], if_missing: str) -> KeyOf:
         """Return the function that computes a key in Sluice's notation."""
@@ -159,7 +159,7 @@ def readers_of(pattern: str, tokens: Tokens | None = None) -> Readers:
 
 
 UNREAD: Final[Readers] = dict.fromkeys(
-    ("path", "jwt", *BODY_KEYS), lambda _name: lambda _request: None
+    ("path", "jwt", *BODY_KEYS, *PLACE_KEYS), lambda _name: lambda _request: None
 )
 """The readers of keys that callers name themselves."""
 

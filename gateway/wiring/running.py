@@ -136,7 +136,7 @@ class RunningConfig:
         self.overrides = self._take_overrides(predecessor)
         before = predecessor.sources if predecessor is not None else None
         self.sources: Sources = Sources(config, before)
-        self._renewal = Renewal(self.sources.all, interval_s=INTERVAL_S, subject="lists")
+        self._renewal = Renewal(self.sources.all, interval_s=INTERVAL_S, subject="files")
         for route in config.routes:
             # Here, and not in another thread, where it could interrupt a scrape.
             metrics.route(route.name)

@@ -1,4 +1,4 @@
-"""The files of lists and tables that a configuration names."""
+"""The files of lists, tables and databases that a configuration names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from gateway.base.errors import StartError, UnusableFileError
 from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.findings import Finding, Path
+from gateway.routing.keys import Readers
 from gateway.routing.lists import RequestList
 from gateway.wiring.file_source import FileSource
+from gateway.wiring.geoip import GeoipSource, geoip_sources, is_readable
 from gateway.wiring.lists import ListSource
 from gateway.wiring.tables import TableSource
 
 
 class Sources:
-    """The lists of a configuration, and the tables of its policies; those new are not loaded yet.
+    """The lists, tables and databases of a configuration; those new are not loaded yet.
 
     Args:
         config: the checked, complete configuration; None for nothing.
@@ -24,6 +26,8 @@ class Sources:
     Attributes:
         lists: by name.
         tables: those of clients and their tiers, by the policy's name.
+        places: the databases of addresses, by the key that they give.
+        readers: what reads these keys.
         contents: the lists, as requests are looked up in them.
     """
 
@@ -32,10 +36,17 @@ class Sources:
     ) -> None:
         self.lists: dict[str, ListSource] = {}
         self.tables: dict[str, TableSource] = {}
+        self.places: dict[str, GeoipSource] = {}
+        for word, place in geoip_sources(config).items() if config is not None else ():
+            had = predecessor.places.get(word) if predecessor is not None else None
+            self.places[word] = had if had is not None and had.paths == place.paths else place
+        self.readers: Readers = {word: one.reader for word, one in self.places.items()}
         for name, one in config.lists.items() if config is not None else ():
+            of_place = self.places.get(one.per)
+            new = ListSource(one, None if of_place is None else of_place.read)
             old = predecessor.lists.get(name) if predecessor is not None else None
-            is_same = old is not None and old.config == one
-            self.lists[name] = old if old is not None and is_same else ListSource(one)
+            is_same = old is not None and old.made_from == new.made_from
+            self.lists[name] = old if old is not None and is_same else new
         for name, policy in config.policies.items() if config is not None else ():
             if policy.tier is None or policy.tier.file is None:
                 continue
@@ -50,15 +61,15 @@ class Sources:
     @property
     def all(self) -> list[FileSource]:
         """Return all of them."""
-        return [*self.lists.values(), *self.tables.values()]
+        return [*self.lists.values(), *self.tables.values(), *self.places.values()]
 
     def load(self) -> None:
         """Read those that are not loaded yet; blocks.
 
         Raises:
-            StartError: a file cannot be used.
+            StartError: a file cannot be used, or the library that reads it is not installed.
         """
-        for path, one in self.places():
+        for path, one in self.named():
             if not one.is_loaded:
                 try:
                     one.load()
@@ -66,17 +77,22 @@ class Sources:
                     key = ".".join(map(str, path))
                     raise StartError(key, error.message, error.hint) from error
 
-    def places(self) -> Iterator[tuple[Path, FileSource]]:
+    def named(self) -> Iterator[tuple[Path, FileSource]]:
         """Yield all of them, and the keys that name their files."""
         for name, one in self.lists.items():
             yield ("lists", name, "file"), one
         for name, table in self.tables.items():
             yield ("policies", name, "tier", "file"), table
+        for word, database in self.places.items():
+            yield ("geoip", word), database
 
 
 def source_problems(config: GatewayConfig) -> Iterator[Finding]:
     """Return what is wrong with the files; blocks."""
-    for path, one in Sources(config).places():
+    for path, one in Sources(config).named():
+        if isinstance(one, GeoipSource) and not is_readable():
+            # It may be where the gateway runs.
+            continue
         try:
             one.load()
         except UnusableFileError as error:

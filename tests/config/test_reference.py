@@ -48,6 +48,7 @@ SECTIONS: Final[dict[str, type[Model]]] = {
     "Eventual": models.EventualConfig,
     "on_limit": models.OnLimit,
     "Tokens": models.JwtConfig,
+    "Countries and networks": models.GeoipConfig,
     "Routes": models.RouteConfig,
     "Redirect": models.RedirectConfig,
     "Respond": models.RespondConfig,

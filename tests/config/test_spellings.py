@@ -330,7 +330,7 @@ FREE: Final = frozenset(
         *("strip_prefix", "add_prefix", "respond", "error_pages", "cert", "key", "ca", "client_ca"),
         *("client_headers", "header_names", "host", "hash", "balance", "health", "bind", "address"),
         *("remove", "upstream_host", "methods", "values", "file", "keys", "issuer", "audience"),
-        *("secret", "key_secret", "cookies", "client_cert", "cookie"),
+        *("secret", "key_secret", "cookies", "client_cert", "cookie", "country", "asn"),
     }
 )
 """Keys whose values are text of people: another spelling is another text."""

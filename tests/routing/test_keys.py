@@ -61,6 +61,17 @@ def test_normal_forms(per: str, identity: str) -> None:
     assert _key(*per.split("+"), request=request) == identity
 
 
+@pytest.mark.parametrize("word", ["country", "asn"])
+def test_a_place_is_read_by_a_reader(word: str) -> None:
+    """What it finds is the value; without a reader, the word is unknown."""
+    readers = {word: lambda _name: lambda request: "X1" if request.client == "203.0.113.7" else ""}
+    key = compile_key([word, "route"], if_missing="shared", route="/v1", readers=readers)
+    assert key(Request()) == f"{word}=X1|route=/v1"
+    assert key(Request(client="192.0.2.1")) == f"{word}=|route=/v1"
+    with pytest.raises(ValueError, match=word):
+        _key(word)
+
+
 @pytest.mark.parametrize(
     ("if_missing", "single", "composite"),
     [

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.config.models.gateway import GatewayConfig, LimitLine, PolicyConfig, RouteConfig
+from gateway.config.models.gateway import (
+    GatewayConfig,
+    GeoipConfig,
+    LimitLine,
+    PolicyConfig,
+    RouteConfig,
+)
 from gateway.config.values.findings import KEY, Finding, Path
 from gateway.config.values.words import join
+from gateway.limits.key_words import PLACE_KEYS
 from gateway.routing.path_parameter import parameters_of
 
 
@@ -22,6 +29,9 @@ def conflicts(config: GatewayConfig) -> Iterator[Finding]:
             yield from _without_secret(name, policy, config)
         if config.jwt is None:
             yield from _without_tokens(name, policy)
+        yield from _without_places(name, policy, config.geoip)
+    for name, one in config.lists.items():
+        yield from _unknown_place(("lists", name, "per"), one.per, config.geoip)
 
 
 def lines_of(name: str, policy: PolicyConfig) -> Iterator[tuple[Path, LimitLine]]:
@@ -66,17 +76,48 @@ def _without_tokens(name: str, policy: PolicyConfig) -> Iterator[Finding]:
             yield Finding(place, message, hint)
 
 
+def _without_places(
+    name: str, policy: PolicyConfig, geoip: GeoipConfig | None
+) -> Iterator[Finding]:
+    for place, word in words_of(name, policy):
+        yield from _unknown_place(place, word, geoip)
+
+
+def _unknown_place(place: Path, word: str, geoip: GeoipConfig | None) -> Iterator[Finding]:
+    if word in PLACE_KEYS and (geoip is None or word not in geoip.files):
+        message = f"there is no database to look up {word} in"
+        hint = f"add geoip: {{{word}: FILE.mmdb}} at the top"
+        if geoip is not None:
+            hint = f"add {word}: FILE.mmdb to geoip"
+        yield Finding(place, message, hint)
+
+
 def warnings(config: GatewayConfig) -> Iterator[Finding]:
     """Return what is configured for keys that no limit has."""
     if config.jwt is not None and not claims_of(config):
         message = "no limit counts by a claim, so no token is verified"
         yield Finding(("jwt", KEY), message, "for example limit: 10/s per jwt:sub")
+    for word in config.geoip.files if config.geoip is not None else ():
+        if word not in places_of(config):
+            message = f"no limit or list uses {word}, so its database is not read"
+            yield Finding(("geoip", word, KEY), message, f"for example limit: 10/s per {word}")
 
 
 def claims_of(config: GatewayConfig) -> tuple[str, ...]:
     """Return the names of the claims that limits count by, each once."""
-    words = [word for name, policy in config.policies.items() for _, word in words_of(name, policy)]
+    words = _words_of(config)
     return tuple(dict.fromkeys(w.removeprefix("jwt:") for w in words if w.startswith("jwt:")))
+
+
+def places_of(config: GatewayConfig) -> tuple[str, ...]:
+    """Return which of `PLACE_KEYS` limits, tiers and lists need a database for."""
+    used = {*_words_of(config), *(one.per for one in config.lists.values())}
+    return tuple(word for word in PLACE_KEYS if word in used)
+
+
+def _words_of(config: GatewayConfig) -> list[str]:
+    """Return the parts of requests that policies depend on."""
+    return [word for name, policy in config.policies.items() for _, word in words_of(name, policy)]
 
 
 def _unknown_parameters(route: RouteConfig, name: str, policy: PolicyConfig) -> Iterator[Finding]:

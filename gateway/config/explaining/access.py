@@ -8,12 +8,13 @@ from typing import Final
 from gateway.config.explaining.limits import explain_limit
 from gateway.config.explaining.notation import field
 from gateway.config.models.conditions import ConditionConfig
-from gateway.config.models.gateway import GatewayConfig
+from gateway.config.models.gateway import GatewayConfig, GeoipConfig
 from gateway.config.models.lists import ListConfig, Member
 from gateway.config.models.policies import PolicyConfig
 from gateway.config.models.routes import RouteConfig
 from gateway.config.models.tiers import BY_ADDRESS, DENY, OWN
 from gateway.config.values.words import join, key_word, number
+from gateway.limits.key_words import PLACE_KEYS
 
 
 def explain_access(config: GatewayConfig) -> Iterator[str]:
@@ -25,6 +26,19 @@ def explain_access(config: GatewayConfig) -> Iterator[str]:
             f"Preflight requests of browsers (CORS) are limited by policy {config.preflight}, "
             "whatever their route."
         )
+
+
+def explain_geoip(geoip: GeoipConfig | None) -> Iterator[str]:
+    """Say where the country and the autonomous system of a client are looked up."""
+    for word, file in geoip.files.items() if geoip is not None else ():
+        what = _PLACES[word]
+        yield f"{what} are looked up in {file}, which is read again when it changes."
+
+
+_PLACES: Final = {
+    "country": "Countries of clients",
+    "asn": "Autonomous systems of clients",
+}
 
 
 def explain_lists(config: GatewayConfig) -> Iterator[str]:
@@ -57,7 +71,8 @@ def explain_tiers(policy: PolicyConfig, *, by_clock: bool) -> Iterator[str]:
         yield f"Clients have the tiers in {tier.file}, which is read again when it changes."
     else:
         who = " of trusted proxies" if tier.per.startswith("header:") else ""
-        yield f"Clients have the tier that {what}{who} names."
+        whose = "their " if tier.per in PLACE_KEYS else ""
+        yield f"Clients have the tier that {whose}{what}{who} names."
     for name, lines in policy.tiers.items():
         if not lines:
             yield f"Tier {name}: unlimited."

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from gateway.config.explaining.access import (
     explain_access,
     explain_exceptions,
+    explain_geoip,
     explain_lists,
     explain_route_access,
     explain_tiers,
@@ -66,6 +67,7 @@ def explain(config: GatewayConfig) -> list[str]:
         *explain_migration(config),
         *explain_pages(config.error_pages),
         *explain_access(config),
+        *explain_geoip(config.geoip),
         *explain_lists(config),
         "",
         *(line for route in config.routes for line in explain_route(route, config, described)),

@@ -104,6 +104,7 @@ _NOT_HASHED: Final = {
         ("json", "form"), ("is in a body, and targets are chosen before it has arrived", "use ip")
     ),
     "jwt": ("is a claim, and only limits count by claims", "for example header:authorization"),
+    **dict.fromkeys(("country", "asn"), ("is for limits and lists", "use ip")),
 }
 """Key words of limits that are not for upstreams: why, and what to use."""
 

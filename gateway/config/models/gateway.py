@@ -37,6 +37,7 @@ from gateway.config.models.direct_responses import (
     RespondConfig,
 )
 from gateway.config.models.frontends import FrontendConfig
+from gateway.config.models.geoip import GeoipConfig
 from gateway.config.models.listeners import (
     CertificateConfig,
     ClientHeaders,
@@ -102,6 +103,7 @@ __all__ = [
     "FieldEdits",
     "FrontendConfig",
     "GatewayConfig",
+    "GeoipConfig",
     "HealthConfig",
     "JwtConfig",
     "LeasedConfig",
@@ -183,6 +185,9 @@ class GatewayConfig(Model):
     )
     jwt: JwtConfig | None = Field(
         None, description="How tokens are verified whose claims limits count by, as in jwt:sub."
+    )
+    geoip: GeoipConfig | None = Field(
+        None, description="Databases of the countries and networks that addresses belong to."
     )
     ipv6_prefix: Annotated[WholeNumber, Field(ge=1, le=128), whole_number_schema(1, 128)] = Field(
         64, description="How many leading bits of IPv6 addresses are counted together."

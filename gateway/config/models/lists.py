@@ -22,15 +22,16 @@ from gateway.config.values.findings import KEY
 from gateway.config.values.places import FieldText, FilePath
 from gateway.config.values.types import ListOf, describe, problem
 from gateway.limits.cursor import Cursor
-from gateway.limits.key_words import CALLER_KEYS, PLAIN_KEYS, read_keys
+from gateway.limits.key_words import CALLER_KEYS, PLACE_KEYS, PLAIN_KEYS, read_keys
 from gateway.routing.methods import METHODS
+from gateway.routing.places import EXAMPLES, PLACES, read_place
 from gateway.routing.value_set import MAX_VALUE
 
 PREFLIGHT: Final = "preflight"
 """The word for requests by which browsers ask whether others may be made (CORS)."""
 LIST_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 NAME_EXAMPLE: Final = "use letters, digits, _ and -, for example office"
-_LISTED: Final = "use ip, header:NAME, cookie:NAME, query:NAME or client_cert"
+_LISTED: Final = "use ip, header:NAME, cookie:NAME, query:NAME, client_cert, country or asn"
 _LOOKS_LIKE_NETWORK: Final = re.compile(r"[0-9].*|.*[.:/].*")
 
 
@@ -103,7 +104,8 @@ class ListConfig(Model):
 
     per: Word = Field(
         "ip",
-        description="What is listed: ip, header:NAME, cookie:NAME, query:NAME or client_cert.",
+        description="What is listed: ip, header:NAME, cookie:NAME, query:NAME, client_cert, "
+        "country or asn.",
     )
     values: Annotated[tuple[FieldText, ...], ListOf] = Field(
         (), description="Networks, or values of the key."
@@ -122,8 +124,12 @@ class ListConfig(Model):
     @field_validator("values")
     @classmethod
     def _check_values(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        per = info.data.get("per")
         for index, value in enumerate(values):
-            if info.data.get("per") == "ip":
+            if per in PLACE_KEYS:
+                if read_place(per, value) is None:
+                    raise problem(f"{value!r} is not {PLACES[per]}", EXAMPLES[per], under=(index,))
+            elif per == "ip":
                 try:
                     parse_network(value)
                 except AddressError as error:

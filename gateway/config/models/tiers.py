@@ -24,6 +24,7 @@ from gateway.config.values.findings import KEY
 from gateway.config.values.lines import check_line
 from gateway.config.values.places import FilePath
 from gateway.config.values.types import LimitLine, Line, ListOf, describe, problem
+from gateway.limits.key_words import PLACE_KEYS
 from gateway.routing.value_set import MAX_NUMBER
 
 MAX_TIERS: Final = MAX_NUMBER
@@ -75,7 +76,8 @@ class TierConfig(Model):
             message = "the tier of a client is not found by its address"
             hint = "use header:NAME and the like; for networks, except: 10.0.0.0/8"
             raise problem(message, hint, under=("per",))
-        if self.file is None and not self.per.startswith(("header:", "client_cert:", "jwt:")):
+        can_choose = not self.per.startswith(("header:", "client_cert:", "jwt:", *PLACE_KEYS))
+        if self.file is None and can_choose:
             message = f"clients could choose their tier: {self.per}"
             hint = "use a header that a trusted proxy sets, or a file of clients and their tiers"
             raise problem(message, hint, under=("per",))

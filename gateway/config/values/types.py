@@ -274,7 +274,7 @@ LIMIT_PATTERN: Final = (
     r"(\s+per\s+(all|{key}(\s*\+\s*{key})*))?\s*$"
 ).replace(
     "{key}",
-    r"(ip|route|host|method|owner|resource|client_cert(:(subject|san|fingerprint))?|(header|cookie|query|path|jwt|json|form):[^\s/+]+)",
+    r"(ip|route|host|method|country|asn|owner|resource|client_cert(:(subject|san|fingerprint))?|(header|cookie|query|path|jwt|json|form):[^\s/+]+)",
 )
 
 ADDRESS_EXAMPLES: Final = ["127.0.0.1:8080", "[::1]:8080", ":8080"]

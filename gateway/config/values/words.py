@@ -14,6 +14,9 @@ _KINDS: Final = {
 }
 
 
+_PLAIN: Final = {"ip": "client address", "asn": "autonomous system"}
+
+
 def key_word(word: str) -> str:
     """Return a canonical key word, such as `header:x-user`, in words."""
     kind, _, name = word.partition(":")
@@ -21,7 +24,7 @@ def key_word(word: str) -> str:
         return f"client certificate ({name})"
     if name:
         return f"{_KINDS.get(kind, kind)} {name}"
-    return "client address" if word == "ip" else word
+    return _PLAIN.get(word, word)
 
 
 def join(words: Sequence[str], conjunction: str = "and") -> str:

@@ -92,14 +92,13 @@ LIMITS: Final = [
     ),
     ("10/s per jwt", "'jwt' is not a key", "for example jwt:sub"),
     ("10/s per claim:sub", "'claim:' is not a key", "for example jwt:sub"),
+    ("10/s per geoip", "'geoip' is not a key", "did you mean 'country'?"),
     (
-        "10/s per country",
-        "'country' is not a key",
-        (
-            "this is not supported; use one of ip, route, all, host, method, header:NAME, "
-            "cookie:NAME, query:NAME, path:NAME, jwt:NAME, json:NAME, form:NAME, client_cert"
-        ),
+        "10/s per $geoip_country_code",
+        "'$geoip_country_code' is not a key",
+        "did you mean 'country'?",
     ),
+    ("10/s per as_number", "'as_number' is not a key", "did you mean 'asn'?"),
     ("10/s per query", "'query' is not a key", "for example query:api_key"),
     ("10 per second", "'per' where '/' was expected", "write 10/s"),
     ("10/60", "the unit of time is missing", "write 10/60s, or use m, h or d"),
