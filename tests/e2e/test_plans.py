@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Final
@@ -105,10 +106,8 @@ def test_a_failover_forgets_nobody(sentinels: SentinelServers, tmp_path: Path) -
         assert found <= {200, 429}
         asyncio.run(until(lambda: sentinels.primary_port() == sentinels.replica.port, 30))
         for number, each in enumerate(gateways):
-            wait_until(
-                lambda each=each, number=number: _decides_on(each, sentinels, f"probe-{number}"),
-                "a gateway did not find the new primary",
-            )
+            decides = partial(_decides_on, each, sentinels, f"probe-{number}")
+            wait_until(decides, "a gateway did not find the new primary")
         assert [_log_in(next(turns), "alice").status for _ in range(4)] == [200] * 2 + [429] * 2
         assert _log_in(next(turns), "bob").status == 200
 

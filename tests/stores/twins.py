@@ -140,12 +140,12 @@ class Originals:
         """One ask: all its limits are spent, or none."""
         decisions: list[Decision] = []
         new: list[tuple[tuple[str, str], Any]] = []
-        for limit, key in zip(ask.limits, ask.keys, strict=True):
+        for limit, key, cost in zip(ask.limits, ask.keys, ask.each_cost, strict=True):
             place = (limit.scope, key)
             state, decision = ALGORITHMS[limit.algorithm].decide(
                 self.states.get(place),
                 now_us,
-                ask.cost,
+                cost,
                 limit,
                 min(limit.max_wait_us, ask.max_wait_us),
             )
@@ -163,20 +163,24 @@ class Originals:
 
     def give_back(self, ask: Ask, verdict: Verdict, now_us: int) -> None:
         """Undo one verdict."""
-        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+        for limit, key, cost, decision in zip(
+            ask.limits, ask.keys, ask.each_cost, verdict.decisions, strict=True
+        ):
             place = (limit.scope, key)
             if place in self.states:
                 self.states[place] = ALGORITHMS[limit.algorithm].give_back(
-                    self.states[place], now_us, ask.cost, limit, decision.receipt
+                    self.states[place], now_us, cost, limit, decision.receipt
                 )
 
     def renew(self, ask: Ask, verdict: Verdict, now_us: int) -> int:
         """Renew what a verdict holds; how much of it was still held."""
         held = 0
-        for limit, key, decision in zip(ask.limits, ask.keys, verdict.decisions, strict=True):
+        for limit, key, cost, decision in zip(
+            ask.limits, ask.keys, ask.each_cost, verdict.decisions, strict=True
+        ):
             place = (limit.scope, key)
             state, is_held = leases.renew(
-                self.states.get(place), now_us, ask.cost, limit, decision.receipt
+                self.states.get(place), now_us, cost, limit, decision.receipt
             )
             if state is not None:
                 self.states[place] = state
