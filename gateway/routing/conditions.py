@@ -1,4 +1,4 @@
-"""Conditions on requests, for exceptions from a policy.
+"""Conditions on requests, for exceptions from a policy and for routes.
 
 Whoever makes a request writes most of it, so a condition holds only if it holds in every reading of
 the request: for all values of a cookie, for each path that an upstream may see.
@@ -6,21 +6,19 @@ the request: for all values of a cookie, for each path that an upstream may see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
 from gateway.base.errors import BadRequestError
 from gateway.routing.keys import SKIP, Key
-from gateway.routing.lists import RequestList
+from gateway.routing.lists import Lists, RequestList, compile_members
 from gateway.routing.pattern import Pattern
-from gateway.routing.request_view import RequestView
+from gateway.routing.request_view import Condition, RequestView
+from gateway.routing.sender import Sender
 from gateway.routing.table import RouteTable
 from gateway.routing.values import Ambiguity, compile_read
 from gateway.routing.wildcard import compile_value
-
-Condition = Callable[[RequestView], bool]
-"""Returns whether a request meets a condition."""
 
 ORIGIN: Final = "Origin"
 REQUESTED_METHOD: Final = "Access-Control-Request-Method"
@@ -84,9 +82,9 @@ def by_cookie(name: str, value: str) -> Condition:
     return matches
 
 
-def by_certificate(details: Mapping[str, str]) -> Condition:
+def by_certificate(details: Iterable[tuple[str, str]]) -> Condition:
     """Return the condition that a client's certificate has these details: `subject` and so on."""
-    wanted = [(attrgetter(name), compile_value(value)) for name, value in details.items()]
+    wanted = [(attrgetter(name), compile_value(value)) for name, value in details]
 
     def matches(request: RequestView) -> bool:
         certificate = request.client_certificate
@@ -95,6 +93,22 @@ def by_certificate(details: Mapping[str, str]) -> Condition:
         )
 
     return matches
+
+
+def by_sender(sender: Sender, lists: Lists) -> Condition:
+    """Return the condition that all that is required of the client holds.
+
+    Args:
+        sender: at least one condition.
+        lists: the lists that it names.
+    """
+    found: list[Condition] = []
+    if sender.clients:
+        found.append(in_any(compile_members(sender.clients, lists)))
+    found += [by_cookie(name, value) for name, value in sender.cookies]
+    if sender.certificate:
+        found.append(by_certificate(sender.certificate))
+    return all_of(found)
 
 
 def unless(is_exempt: Condition, key: Callable[[RequestView], Key]) -> Callable[[RequestView], Key]:

@@ -1,29 +1,23 @@
-"""Compiles conditions on requests: exceptions of policies, and who may use a route."""
+"""Compiles conditions on requests: of exceptions and routes, and who may use a route."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gateway.config.models.conditions import ConditionConfig
 from gateway.config.models.gateway import GatewayConfig
-from gateway.config.models.lists import Member
 from gateway.config.models.routes import RouteConfig
 from gateway.routing.access import Access
 from gateway.routing.conditions import (
-    Condition,
     all_of,
     any_of,
-    by_certificate,
-    by_cookie,
     by_patterns,
-    in_any,
+    by_sender,
     is_preflight,
 )
-from gateway.routing.lists import AddressList, RequestList
-from gateway.routing.networks import NetworkList, NetworkSet
-
-Lists = Mapping[str, RequestList]
-"""Lists by name."""
+from gateway.routing.lists import Lists, compile_members
+from gateway.routing.request_view import Condition
+from gateway.routing.sender import ANYONE, Sender
 
 
 def compile_exceptions(exceptions: Sequence[ConditionConfig], lists: Lists) -> Condition:
@@ -44,21 +38,17 @@ def _compile(config: ConditionConfig, lists: Lists) -> Condition:
     found: list[Condition] = []
     if config.preflight:
         found.append(is_preflight)
-    if config.client:
-        found.append(in_any(compile_members(config.client, lists)))
     if config.pattern is not None:
         found.append(by_patterns([config.pattern]))
-    found += [by_cookie(name, value) for name, value in config.cookies.items()]
-    if config.client_cert:
-        found.append(by_certificate({str(name): one for name, one in config.client_cert.items()}))
+    if config.sender != ANYONE:
+        found.append(by_sender(config.sender, lists))
     return all_of(found)
 
 
-def compile_members(members: Sequence[Member], lists: Lists) -> list[RequestList]:
-    """Return networks and names of lists as lists."""
-    named = [lists[one] for one in members if isinstance(one, str)]
-    networks = NetworkList(one for one in members if not isinstance(one, str))
-    return [AddressList(NetworkSet(networks)), *named] if len(networks) else named
+def compile_senders(routes: Sequence[RouteConfig], lists: Lists) -> dict[Sender, Condition]:
+    """Return what routes require of clients, compiled."""
+    senders = {route.pattern.sender for route in routes} - {ANYONE}
+    return {sender: by_sender(sender, lists) for sender in senders}
 
 
 def compile_access(config: GatewayConfig, route: RouteConfig, lists: Lists) -> Access | None:

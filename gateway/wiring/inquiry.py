@@ -30,7 +30,7 @@ from gateway.proxy.routes import Route
 from gateway.proxy.ruling import Ruling
 from gateway.proxy.server import Proxy
 from gateway.routing.path import canonical_path
-from gateway.routing.reasons import RoutedRequest, why_before, why_not
+from gateway.routing.reasons import RoutedRequest, why_before, why_not, why_not_from
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
 from gateway.wiring.conditions import compile_exceptions
@@ -166,13 +166,13 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
     except BadRequestError as error:
         found = found._replace(refused=(error.status, error.title))
         if request is not None and error.kind in NOT_ROUTED:
-            found = found._replace(others=_other_routes(config, None, request))
+            found = found._replace(others=_other_routes(running, None, request))
         return found
     found = found._replace(
         client=request.client,
         is_reported=request.report is not None,
         route=route,
-        others=_other_routes(config, route.name, request),
+        others=_other_routes(running, route.name, request),
     )
     if route.upstream is not None:
         outgoing = route.outgoing
@@ -242,15 +242,16 @@ async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision | N
     return verdicts[0].decisions, ""
 
 
-def _other_routes(config: GatewayConfig, chosen: str | None, request: Request) -> list[OtherRoute]:
-    patterns = {route.name: route.pattern for route in config.routes}
+def _other_routes(running: RunningConfig, chosen: str | None, request: Request) -> list[OtherRoute]:
+    patterns = {route.name: route.pattern for route in running.config.routes}
+    lists = running.sources.contents
     path = canonical_path(request.path) if request.path != "*" else "/"
     routed = RoutedRequest(request.host, path, request.method, request.headers)
     others: list[OtherRoute] = []
     for name, pattern in patterns.items():
         if name == chosen:
             continue
-        mismatch = why_not(pattern, routed)
+        mismatch = why_not(pattern, routed) or why_not_from(pattern.sender, request, lists)
         if mismatch is not None:
             others.append(OtherRoute(name, mismatch.text, mismatch.condition))
         elif chosen is not None:

@@ -31,9 +31,10 @@ from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
 from gateway.routing.body_values import BODY_KEYS
-from gateway.routing.conditions import Condition, unless
+from gateway.routing.conditions import unless
 from gateway.routing.keys import NO_READERS, Readers, compile_key, reader_of
 from gateway.routing.path_parameter import compile_path_parameter
+from gateway.routing.request_view import Condition
 from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
 from gateway.routing.tiers import FindTier, tier_by_name, tier_by_table

@@ -14,9 +14,12 @@ from multidict import CIMultiDict
 from gateway.base.errors import BadRequestError
 from gateway.routing.path import canonical_path
 from gateway.routing.pattern import shadowed
+from gateway.routing.sender import Sender
 from gateway.routing.table import Pattern, RouteTable
+from tests.routing.test_keys import Request as View
 
 NONE: CIMultiDict[str] = CIMultiDict()
+VIEW = View()
 
 PATTERNS = st.builds(
     Pattern,
@@ -264,8 +267,33 @@ def test_methods_of_a_path_as_it_was_sent() -> None:
 
 def test_a_table_says_whether_headers_matter() -> None:
     """Only with a header condition somewhere can equal hosts, paths and methods part ways."""
-    assert not _table([Pattern(None, "/a", ("GET",))]).looks_at_headers
-    assert _table([Pattern(None, "/a"), Pattern(None, "/b", (), (("x", "*"),))]).looks_at_headers
+    assert not _table([Pattern(None, "/a", ("GET",))]).has_conditions
+    assert _table([Pattern(None, "/a"), Pattern(None, "/b", (), (("x", "*"),))]).has_conditions
+    assert _table([Pattern(None, "/a", sender=Sender(("office",)))]).has_conditions
+
+
+def test_conditions_on_senders_that_nobody_can_judge_are_not_met() -> None:
+    """Without the whole request, or without their compiled form, the next route is taken."""
+    office = Pattern(None, "/a", ("GET",), sender=Sender(("office",)))
+    anyone = Pattern(None, "/a", ("POST",))
+    table = RouteTable([(office, 1), (anyone, 2)], {office.sender: lambda _: True})
+    assert table.match("", "/a", "GET", NONE, VIEW) == 1
+    assert table.match("", "/a", "GET", NONE) is None
+    assert table.methods("", "/a", NONE) == {"POST"}
+    assert table.methods("", "/a", NONE, VIEW) == {"GET", "HEAD", "POST"}
+    assert RouteTable([(office, 1)]).match("", "/a", "GET", NONE, VIEW) is None
+
+
+def test_header_fields_of_other_senders_may_have_any_values() -> None:
+    """Whether a field has several values matters only to those for whom the route is."""
+    sender = Sender(("office",))
+    pattern = Pattern(None, "/a", (), (("x", "1"),), sender)
+    twice = CIMultiDict([("x", "1"), ("x", "2")])
+    table = RouteTable([(pattern, 1)], {sender: lambda _: False})
+    assert table.match("", "/a", "GET", twice, VIEW) is None
+    table = RouteTable([(pattern, 1)], {sender: lambda _: True})
+    with pytest.raises(BadRequestError, match="several values"):
+        table.match("", "/a", "GET", twice, VIEW)
 
 
 def test_an_empty_table_matches_nothing() -> None:

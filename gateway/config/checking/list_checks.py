@@ -18,6 +18,7 @@ def _places(config: GatewayConfig) -> Iterator[tuple[Path, Sequence[Member]]]:
     for index, route in enumerate(config.routes):
         yield ("routes", index, "deny"), route.deny
         yield ("routes", index, "allow"), route.allow or ()
+        yield ("routes", index, "client"), route.client
     for name, policy in config.policies.items():
         for index, exception in enumerate(policy.exceptions):
             yield ("policies", name, "except", index, "client"), exception.client
@@ -94,4 +95,4 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
     for name in config.lists:
         if name not in used:
             message = f"the list {name!r} is not used"
-            yield Finding(("lists", name, KEY), message, "name it in allow, deny or except")
+            yield Finding(("lists", name, KEY), message, "name it in allow, deny, client or except")
