@@ -1,7 +1,9 @@
-"""Conditions on requests, for exceptions from a policy and for routes.
+"""Conditions on requests, for routes and policies.
 
-Whoever makes a request writes most of it, so a condition holds only if it holds in every reading of
-the request: for all values of a cookie, for each path that an upstream may see.
+Clients write most of a request, so it matters what a condition does if it holds in some readings of
+the request only: for one of several values of a cookie, for one of the paths that an upstream may
+see. Where it gives more, as exceptions and routes do, it holds only if it holds in every reading.
+Where it gives less, it holds if it holds in any: `in_doubt` is what becomes of the others.
 """
 
 from __future__ import annotations
@@ -35,6 +37,14 @@ def is_preflight(request: RequestView) -> bool:
     )
 
 
+def may_be_preflight(request: RequestView) -> bool:
+    """Return whether a server may take it for one, with several values of a field."""
+    return request.method == "OPTIONS" and all(
+        any(line.strip() for line in request.headers.getall(name, ()))
+        for name in (ORIGIN, REQUESTED_METHOD)
+    )
+
+
 def any_of(conditions: Sequence[Condition]) -> Condition:
     """Return the condition that one of several holds."""
     if len(conditions) == 1:
@@ -49,12 +59,21 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
     return lambda request: all(condition(request) for condition in conditions)
 
 
-def in_any(lists: Sequence[RequestList]) -> Condition:
+def in_any(lists: Sequence[RequestList], *, in_doubt: bool = False) -> Condition:
     """Return the condition that a request is in one of the lists."""
-    return any_of([each.has for each in lists])
+    if not in_doubt:
+        return any_of([each.has for each in lists])
+
+    def matches(request: RequestView) -> bool:
+        try:
+            return any(each.may_have(request) for each in lists)
+        except BadRequestError:
+            return True
+
+    return matches
 
 
-def by_patterns(patterns: Sequence[Pattern]) -> Condition:
+def by_patterns(patterns: Sequence[Pattern], *, in_doubt: bool = False) -> Condition:
     """Return the condition that host, path, method and header fields match one of the patterns."""
     table = RouteTable([(pattern, True) for pattern in patterns])
 
@@ -64,20 +83,21 @@ def by_patterns(patterns: Sequence[Pattern]) -> Condition:
             return bool(table.find(request.host, path, request.method, request.headers))
         except BadRequestError:
             # It depends on who reads it.
-            return False
+            return in_doubt
 
     return matches
 
 
-def by_cookie(name: str, value: str) -> Condition:
+def by_cookie(name: str, value: str, *, in_doubt: bool = False) -> Condition:
     """Return the condition that a cookie has a value, which may have `*` in it."""
     read, is_meant = compile_read(f"cookie:{name}"), compile_value(value)
 
     def matches(request: RequestView) -> bool:
         found = read(request)
         if not found or isinstance(found, Ambiguity):
-            return False
-        return all(map(is_meant, found if isinstance(found, list) else [found]))
+            return in_doubt and bool(found)
+        values = map(is_meant, found if isinstance(found, list) else [found])
+        return any(values) if in_doubt else all(values)
 
     return matches
 
@@ -95,17 +115,18 @@ def by_certificate(details: Iterable[tuple[str, str]]) -> Condition:
     return matches
 
 
-def by_sender(sender: Sender, lists: Lists) -> Condition:
+def by_sender(sender: Sender, lists: Lists, *, in_doubt: bool = False) -> Condition:
     """Return the condition that all that is required of the client holds.
 
     Args:
         sender: at least one condition.
         lists: the lists that it names.
+        in_doubt: the result where it holds in some readings of the request only.
     """
     found: list[Condition] = []
     if sender.clients:
-        found.append(in_any(compile_members(sender.clients, lists)))
-    found += [by_cookie(name, value) for name, value in sender.cookies]
+        found.append(in_any(compile_members(sender.clients, lists), in_doubt=in_doubt))
+    found += [by_cookie(name, value, in_doubt=in_doubt) for name, value in sender.cookies]
     if sender.certificate:
         found.append(by_certificate(sender.certificate))
     return all_of(found)

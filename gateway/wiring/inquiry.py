@@ -6,7 +6,7 @@ an upstream, and stores are only asked to peek: nothing is spent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -33,7 +33,7 @@ from gateway.routing.path import canonical_path
 from gateway.routing.reasons import RoutedRequest, why_before, why_not, why_not_from
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
-from gateway.wiring.conditions import compile_exceptions
+from gateway.wiring.conditions import compile_exempt, compile_others
 from gateway.wiring.running import ProcessParts, RunningConfig
 
 STORE_S: Final = 2.0
@@ -89,6 +89,19 @@ class CountedLimit(NamedTuple):
     is_enforced: bool = True
 
 
+class ExemptPolicy(NamedTuple):
+    """A policy that does not count the request.
+
+    Attributes:
+        name: its name.
+        is_exception: whether the request is an exception, and not just none of those that it is
+            only for.
+    """
+
+    name: str
+    is_exception: bool
+
+
 class Findings(NamedTuple):
     """What was found out about a request.
 
@@ -103,7 +116,7 @@ class Findings(NamedTuple):
         others: the other routes, in the order of the file.
         limits: the limits that count it, in order.
         cost: what it costs.
-        exempt: the policies that do not count it because of an exception.
+        exempt: the policies that do not count it, whatever its key, and why.
         store_error: why the store could not be asked; empty if it was, or was not needed.
         token: what becomes of the token of the request, as the end of a sentence; empty if it has
             none, or if no limit of the route counts by claims.
@@ -117,7 +130,7 @@ class Findings(NamedTuple):
     sent_target: str = ""
     others: Sequence[OtherRoute] = ()
     limits: Sequence[CountedLimit] = ()
-    exempt: Sequence[str] = ()
+    exempt: Sequence[ExemptPolicy] = ()
     cost: int = 1
     store_error: str = ""
     token: str = ""
@@ -189,7 +202,7 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
 
 async def _count(running: RunningConfig, plan: Plan, request: Request, found: Findings) -> Findings:
     """Add what the limits of the route say."""
-    found = found._replace(exempt=_exempt(running, plan, request))
+    found = found._replace(exempt=list(_exempt(running, plan, request)))
     if running.reader is not None:
         await running.reader.start()
     tokens = running.tokens
@@ -214,15 +227,14 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     return found._replace(limits=counted, store_error=store_error)
 
 
-def _exempt(running: RunningConfig, plan: Plan, request: Request) -> list[str]:
+def _exempt(running: RunningConfig, plan: Plan, request: Request) -> Iterator[ExemptPolicy]:
     policies = with_candidates(running.config.policies)
     lists = running.sources.contents
-    return [
-        policy.name
-        for policy in plan.policies
-        if (exceptions := policies[policy.name].exceptions)
-        and compile_exceptions(exceptions, lists)(request)
-    ]
+    for name in (policy.name for policy in plan.policies):
+        is_exempt = compile_exempt(policies[name], lists)
+        if is_exempt is not None and is_exempt(request):
+            is_other = compile_others(policies[name], lists)
+            yield ExemptPolicy(name, is_exception=is_other is None or not is_other(request))
 
 
 async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision | None], str]:

@@ -39,7 +39,7 @@ from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
 from gateway.routing.tiers import FindTier, tier_by_name, tier_by_table
 from gateway.routing.values import Read
-from gateway.wiring.conditions import compile_exceptions
+from gateway.wiring.conditions import compile_exempt
 from gateway.wiring.sources import Sources
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
-        sources: the lists that exceptions may name, and the tables of tiers.
+        sources: the lists that conditions may name, and the tables of tiers.
         readers: of keys such as `path:id`; see `readers_of`.
     """
 
@@ -121,8 +121,7 @@ class RouteKeys:
 
     def exempt(self, config: PolicyConfig) -> Condition | None:
         """Return which requests a policy does not count; None if it counts all."""
-        exceptions = config.exceptions
-        return compile_exceptions(exceptions, self._sources.contents) if exceptions else None
+        return compile_exempt(config, self._sources.contents)
 
     def find_tier(self, name: str, config: PolicyConfig) -> FindTier:
         """Return what finds the tier of a request under a policy that has tiers."""

@@ -55,6 +55,13 @@ def test_what_is_covered_is_met(general: Sender, special: Sender, view: Request)
         assert general == ANYONE or by_sender(general, LISTS)(view)
 
 
+@given(SENDERS, VIEWS)
+def test_what_holds_in_every_reading_holds_in_one(sender: Sender, view: Request) -> None:
+    """What certainly is one of those that a policy is only for may be one of them."""
+    if sender != ANYONE and by_sender(sender, LISTS)(view):
+        assert by_sender(sender, LISTS, in_doubt=True)(view)
+
+
 def test_what_covers_what() -> None:
     """Networks by their addresses, lists by their names, and values as patterns."""
     large, small, other = _MEMBERS[:3]

@@ -245,7 +245,7 @@ class _Checker:
             findings += cross.unknown_senders(config)
             findings += key_checks.conflicts(config)
             findings += list_checks.unknown_lists(config)
-            findings += list_checks.excepted_on_listeners(config)
+            findings += list_checks.conditions_on_listeners(config)
             findings += list_checks.tiers_that_are_not_kept(config)
             findings += list_checks.costs_above_limits(config)
             findings += throttlex_checks.conflicts(config)

@@ -42,7 +42,9 @@ def explain_route_access(route: RouteConfig) -> Iterator[str]:
 
 
 def explain_exceptions(policy: PolicyConfig) -> Iterator[str]:
-    """Say which requests a policy does not count."""
+    """Say which requests a policy counts, and which it does not."""
+    if policy.only:
+        yield f"It counts only {join([_condition(one) for one in policy.only], 'or')}."
     for exception in policy.exceptions:
         yield f"It does not count {_condition(exception)}."
 

@@ -1,4 +1,4 @@
-"""Exceptions from a policy: the requests that it does not count."""
+"""Conditions of policies: the requests that they count, and those that they do not."""
 
 from __future__ import annotations
 
@@ -143,11 +143,21 @@ def _read_text(text: str) -> dict[str, Any]:
 
 
 class _Excepting(Model):
+    only: Annotated[tuple[ConditionConfig, ...], Field(max_length=MAX_EXCEPTIONS), ListOf] = Field(
+        (),
+        description="The only requests that the policy counts, as conditions like those of except.",
+    )
+
     @property
     def exceptions(self) -> tuple[ConditionConfig, ...]:
         """Return the requests that it does not count: those of `except`."""
         found: tuple[ConditionConfig, ...] = getattr(self, "except")
         return found
+
+    @property
+    def conditions(self) -> tuple[ConditionConfig, ...]:
+        """Return all conditions that decide which requests it counts."""
+        return (*self.exceptions, *self.only)
 
 
 if TYPE_CHECKING:
