@@ -128,6 +128,37 @@ def shadowed(entries: Sequence[tuple[Pattern, T]]) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+def may_meet(one: Pattern, other: Pattern) -> bool:
+    """Return whether a request may match both: by host, path and method."""
+    if one.methods and other.methods and not _methods(one) & _methods(other):
+        return False
+    return _sites_meet(one.site, other.site) and _shapes_meet(one.shape, other.shape)
+
+
+def _methods(pattern: Pattern) -> set[str]:
+    return {*pattern.methods, *(("HEAD",) if "GET" in pattern.methods else ())}
+
+
+def _sites_meet(one: str, other: str) -> bool:
+    return (
+        not one
+        or one == other
+        or not other
+        or (one.startswith(".") and other.endswith(one))
+        or (other.startswith(".") and one.endswith(other))
+    )
+
+
+def _shapes_meet(one: PathShape, other: PathShape) -> bool:
+    shorter, longer = sorted((one, other), key=lambda shape: len(shape.segments))
+    if len(shorter.segments) < len(longer.segments) and not shorter.is_prefix:
+        return False
+    return all(
+        mine == its or (mine is None and its != "") or (its is None and mine != "")
+        for mine, its in zip(shorter.segments, longer.segments, strict=False)
+    )
+
+
 def _covers(general: Pattern, special: Pattern) -> bool:
     """Return whether `general` allows all that `special` allows, apart from host and path."""
     if general.methods and not (special.methods and set(special.methods) <= set(general.methods)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path as FilePath
 
 from gateway.base.errors import StartError, UnusableFileError
 from gateway.config.models.gateway import GatewayConfig
@@ -72,6 +73,11 @@ class Sources:
             yield ("lists", name, "file"), one
         for name, table in self.tables.items():
             yield ("policies", name, "tier", "file"), table
+
+
+def files_of_sources(config: GatewayConfig) -> list[FilePath]:
+    """Return the files of lists and tables."""
+    return [file for _, one in Sources(config).places() for file in one.paths]
 
 
 def source_problems(config: GatewayConfig) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 
 from gateway.base.errors import BadRequestError
 from gateway.routing.path import canonical_path
-from gateway.routing.pattern import shadowed
+from gateway.routing.pattern import may_meet, shadowed
 from gateway.routing.sender import Sender
 from gateway.routing.table import Pattern, RouteTable
 from tests.routing.test_keys import Request as View
@@ -256,6 +256,35 @@ def test_get_is_head_too() -> None:
     apart = [Pattern(None, "/pay", ("GET",)), Pattern(None, "/pay", ("HEAD",))]
     assert _table(apart).match("", "/pay", "HEAD", NONE) == 1
     assert _table(apart[:1]).methods("", "/pay", NONE) == {"GET", "HEAD"}
+
+
+@given(PATTERNS, PATTERNS, REQUESTS)
+def test_patterns_that_take_one_request_may_meet(
+    one: Pattern, other: Pattern, request: Request
+) -> None:
+    """Whatever it is; so those that may not meet have none in common."""
+    host, path, method, headers = request
+    found = [
+        _table([pattern]).match(host, canonical_path(path), method, headers)
+        for pattern in (one, other)
+    ]
+    if None not in found:
+        assert may_meet(one, other)
+        assert may_meet(other, one)
+
+
+def test_patterns_that_may_not_meet() -> None:
+    """Other hosts, other paths and other methods."""
+    for one, other in (
+        (Pattern("a.test", "/"), Pattern("b.test", "/")),
+        (Pattern("*.a.test", "/"), Pattern("a.test", "/")),
+        (Pattern(None, "/v1/**"), Pattern(None, "/v2/x")),
+        (Pattern(None, "/v1/{id}"), Pattern(None, "/v1/")),
+        (Pattern(None, "/v1/{id}"), Pattern(None, "/v1/a/b")),
+        (Pattern(None, "/a", ("GET",)), Pattern(None, "/a", ("POST", "PUT"))),
+    ):
+        assert not may_meet(one, other)
+        assert not may_meet(other, one)
 
 
 def test_methods_of_a_path_as_it_was_sent() -> None:

@@ -14,7 +14,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.checking import cross, key_checks, list_checks, throttlex_checks
+from gateway.config.checking import (
+    condition_checks,
+    cross,
+    key_checks,
+    list_checks,
+    throttlex_checks,
+)
 from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
@@ -258,6 +264,7 @@ class _Checker:
             *key_checks.warnings(config),
             *throttlex_checks.warnings(config),
             *list_checks.warnings(config),
+            *condition_checks.warnings(config),
             *patterns(config, self.expanded.origins),
             *redirect_loops(config),
             *variables_of_responses(config),
