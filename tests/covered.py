@@ -40,7 +40,7 @@ COVERED: Final[Mapping[str, str]] = {
     "e2e/test_tiers.py": "limiter.tiers routing.tiers wiring.sources wiring.tables",
     "wiring/test_lists.py": "wiring.file_source",
     "e2e/test_explain.py": "command.explaining wiring.inquiry",
-    "e2e/test_reload.py": "command.asking command.printing",
+    "e2e/test_reload.py": "command.asking command.printing wiring.changed_files",
     "e2e/test_one_story.py": "proxy.field_names wiring.field_names",
     "e2e/test_operations.py": "routing.methods",
     "e2e/test_socket_activation.py": "net.handover net.service_manager",

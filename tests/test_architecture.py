@@ -148,7 +148,7 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway.config.checking": (
         "capabilities foreign_names key_checks lints throttlex_checks",
         "messages",
-        "cross list_checks",
+        "condition_checks cross list_checks",
         "check",
         "load",
     ),

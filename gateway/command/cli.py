@@ -224,7 +224,7 @@ def _reloader_of(
     files: ConfigFiles, loaded: Checked, succession: Succession
 ) -> Callable[[Gateway], Reloader]:
     """Return what makes the reloader of a gateway."""
-    from gateway.wiring.certificates import fingerprints
+    from gateway.wiring.changed_files import fingerprints
     from gateway.wiring.reloading import Reloader
 
     return partial(

@@ -139,8 +139,9 @@ def _sentences(config: GatewayConfig, found: Findings) -> Iterator[str]:
     if found.refused is not None:
         yield from _refused(found)
         return
-    for name in found.exempt:
-        yield f"Policy {name} does not count this request: it is one of its exceptions."
+    for name, is_exception in found.exempt:
+        why = "it is one of its exceptions" if is_exception else "it counts only others"
+        yield f"Policy {name} does not count this request: {why}."
     if found.route.plan is None:
         yield "Limits: none."
     elif found.exempt and not found.limits:

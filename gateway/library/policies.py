@@ -29,7 +29,8 @@ class PolicyOptions(TypedDict, total=False):
     mode: str
     tier: str | Mapping[str, str]
     tiers: Mapping[str, str | Sequence[str]]
-    except_: str | Sequence[str | Mapping[str, Any]]
+    only: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+    except_: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
     candidate: str | Sequence[str] | Mapping[str, str | Sequence[str]]
     if_missing: IfMissing
     secret: bool

@@ -131,7 +131,7 @@ class Gate:
         known = self._known.get(known_as)
         if known is None:
             route = self._look_up(request)
-            if not self._routes.looks_at_headers and len(request.path) <= KNOWN_MAX_LENGTH:
+            if not self._routes.has_conditions and len(request.path) <= KNOWN_MAX_LENGTH:
                 if len(self._known) >= KNOWN_MAX:
                     self._known.clear()
                 self._known[known_as] = (request.host, route)
@@ -216,13 +216,14 @@ class Gate:
         if request.raw_host:
             request.host = normal_host(request.raw_host)
         path = _path(request)
-        route = self._routes.find(request.host, path, request.method, request.headers)
+        headers = request.headers
+        route = self._routes.find(request.host, path, request.method, headers, request)
         if route is None:
             self._no_route(request, path)
         return route
 
     def _no_route(self, request: Request, path: str) -> NoReturn:
-        allowed = self._routes.methods(request.host, path, request.headers)
+        allowed = self._routes.methods(request.host, path, request.headers, request)
         if allowed:
             fields = b"Allow: %b\r\n" % ", ".join(sorted(allowed)).encode("ascii")
             message = "This method is not allowed here"

@@ -8,6 +8,8 @@ network, no log. Read in this order:
 - `pattern`: what a route requires of a request, and which of two routes is more specific.
 - `path_index`: finds the rules that match a path, however many there are.
 - `table`: all routes together.
+- `sender`: what a route requires of the client, its cookies and its certificate.
+- `conditions`: whether a request meets such requirements, and others.
 - `client_address`: the client's address behind trusted proxies.
 - `keys`: the identity under which a limit counts a request.
 """

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-_IN: Final = ("header", "cookie", "query")
+_IN: Final = {
+    **{kind: kind for kind in ("header", "cookie", "query")},
+    # OpenAPI 2 has them; 3 describes bodies elsewhere.
+    "json": "body",
+    "form": "formData",
+}
+"""Where credentials are, by the kind of their key word."""
 
 
 def challenge_fields(words: Iterable[str], realm: str) -> bytes:
@@ -33,5 +39,5 @@ def _challenge(word: str, realm: str) -> str:
         return f'Bearer realm="{realm}"'
     if kind in _IN:
         quoted = name.replace("\\", r"\\").replace('"', r"\"")
-        return f'ApiKey realm="{realm}", in="{kind}", name="{quoted}"'
+        return f'ApiKey realm="{realm}", in="{_IN[kind]}", name="{quoted}"'
     return f'ClientCertificate realm="{realm}"' if kind == "client_cert" else ""

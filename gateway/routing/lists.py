@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gateway.base.errors import BadRequestError
-from gateway.routing.networks import NetworkSet
+from gateway.routing.networks import NetworkList, NetworkSet
 from gateway.routing.request_view import RequestView
+from gateway.routing.sender import Member
 from gateway.routing.value_set import ValueSet
 from gateway.routing.values import Ambiguity, Read, compile_read
 
@@ -81,3 +83,14 @@ class ValueList:
             return False
         values = found if isinstance(found, list) else [found]
         return all(value in self.content for value in values)
+
+
+Lists = Mapping[str, RequestList]
+"""Lists by name."""
+
+
+def compile_members(members: Sequence[Member], lists: Lists) -> list[RequestList]:
+    """Return networks and names of lists as lists."""
+    named = [lists[one] for one in members if isinstance(one, str)]
+    networks = NetworkList(one for one in members if not isinstance(one, str))
+    return [AddressList(NetworkSet(networks)), *named] if len(networks) else named

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from gateway.base.errors import BadRequestError
 from gateway.routing.host import normal_host
 from gateway.routing.path import canonical_path
-from gateway.routing.wildcard import covers
+from gateway.routing.sender import ANYONE, Sender, covers_values
 
 T = TypeVar("T")
 
@@ -55,6 +55,7 @@ class Pattern:
         methods: the methods, case-sensitive; empty means any.
         headers: pairs of a name and the value that the header must have, with `*` for any text, as
             in `wildcard`; `*` alone means that the header must be present.
+        sender: what is required of the client.
         site: the host in normal form, wildcards as `.example.com`; empty for any.
         shape: the path, compiled.
 
@@ -66,6 +67,7 @@ class Pattern:
     path: str
     methods: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    sender: Sender = ANYONE
     site: str = field(init=False, repr=False, compare=False)
     shape: PathShape = field(init=False, repr=False, compare=False)
 
@@ -79,7 +81,8 @@ class Pattern:
 
         Host first (exact, then the longest wildcard, then any), then path (exact, then
         parameters compared segment by segment, then the longest prefix), then whether
-        methods are named, then the number of header conditions.
+        methods are named, then the number of further conditions: each header, each cookie, each
+        detail of the certificate, and the client's address.
         """
         is_any_below = self.site.startswith(".")
         host_rank = 1 if is_any_below else 0 if self.site else 2
@@ -96,7 +99,7 @@ class Pattern:
             -length,
             parameters,
             not self.methods,
-            -len(self.headers),
+            -len(self.headers) - self.sender.count,
         )
 
 
@@ -125,14 +128,47 @@ def shadowed(entries: Sequence[tuple[Pattern, T]]) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _covers(general: Pattern, special: Pattern) -> bool:
-    """Return whether `general` allows all methods and headers that `special` allows."""
-    if general.methods and not (special.methods and set(special.methods) <= set(general.methods)):
+def may_meet(one: Pattern, other: Pattern) -> bool:
+    """Return whether a request may match both: by host, path and method."""
+    if one.methods and other.methods and not _methods(one) & _methods(other):
+        return False
+    return _sites_meet(one.site, other.site) and _shapes_meet(one.shape, other.shape)
+
+
+def _methods(pattern: Pattern) -> set[str]:
+    return {*pattern.methods, *(("HEAD",) if "GET" in pattern.methods else ())}
+
+
+def _sites_meet(one: str, other: str) -> bool:
+    return (
+        not one
+        or one == other
+        or not other
+        or (one.startswith(".") and other.endswith(one))
+        or (other.startswith(".") and one.endswith(other))
+    )
+
+
+def _shapes_meet(one: PathShape, other: PathShape) -> bool:
+    shorter, longer = sorted((one, other), key=lambda shape: len(shape.segments))
+    if len(shorter.segments) < len(longer.segments) and not shorter.is_prefix:
         return False
     return all(
-        any(name.lower() == its.lower() and covers(value, meant) for its, meant in special.headers)
-        for name, value in general.headers
+        mine == its or (mine is None and its != "") or (its is None and mine != "")
+        for mine, its in zip(shorter.segments, longer.segments, strict=False)
     )
+
+
+def _covers(general: Pattern, special: Pattern) -> bool:
+    """Return whether `general` allows all that `special` allows, apart from host and path."""
+    if general.methods and not (special.methods and set(special.methods) <= set(general.methods)):
+        return False
+    headers = _lower(general.headers), _lower(special.headers)
+    return covers_values(*headers) and general.sender.covers(special.sender)
+
+
+def _lower(values: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name.lower(), value) for name, value in values]
 
 
 def _parse_host(host: str | None) -> str:

@@ -9,8 +9,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gateway.base.errors import BadRequestError
+from gateway.routing.conditions import by_certificate, by_cookie, by_sender
 from gateway.routing.fields import Fields
+from gateway.routing.lists import Lists
 from gateway.routing.pattern import Pattern
+from gateway.routing.request_view import RequestView
+from gateway.routing.sender import Sender
 from gateway.routing.table import RouteTable
 from gateway.routing.wildcard import ANY
 
@@ -22,7 +26,7 @@ _PRECEDENCE: Final = (
     "names more of the path",
     "names earlier parts of the path",
     "names methods",
-    "has more conditions on header fields",
+    "has more conditions",
 )
 """What makes one pattern more specific than another, in the order of `Pattern.specificity`."""
 
@@ -47,7 +51,7 @@ class Mismatch(NamedTuple):
     """The condition of a route that a request does not meet.
 
     Attributes:
-        condition: `host`, `path`, `methods` or `headers`.
+        condition: `host`, `path`, `methods`, `headers`, `client`, `cookies` or `client_cert`.
         text: the end of a sentence that begins with the route: `is for host api.example.com`.
     """
 
@@ -56,8 +60,11 @@ class Mismatch(NamedTuple):
 
 
 def why_not(pattern: Pattern, request: RoutedRequest) -> Mismatch | None:
-    """Return the first condition of a route that a request does not meet; None if it meets all."""
-    nothing = replace(pattern, host=None, path=_ANY_PATH, methods=(), headers=())
+    """Return the first condition of a route that a request does not meet; None if it meets all.
+
+    What it requires of the client is for `why_not_from`.
+    """
+    nothing = Pattern(None, _ANY_PATH)
     if not _matches(replace(nothing, host=pattern.host), request):
         return Mismatch("host", f"is for host {pattern.host}")
     if not _matches(replace(nothing, path=pattern.path), request):
@@ -69,6 +76,29 @@ def why_not(pattern: Pattern, request: RoutedRequest) -> Mismatch | None:
             # The value may be a secret.
             wanted = "a field" if value == ANY else "another value of the field"
             return Mismatch("headers", f"requires {wanted} {name}")
+    return None
+
+
+def why_not_from(sender: Sender, request: RequestView, lists: Lists) -> Mismatch | None:
+    """Return the first condition of a route on clients that a request does not meet.
+
+    Args:
+        sender: the conditions.
+        request: the request.
+        lists: the lists that they name.
+    """
+    if sender.clients and not by_sender(Sender(sender.clients), lists)(request):
+        named = [f"list {one}" if isinstance(one, str) else str(one) for one in sender.clients]
+        return Mismatch("client", f"is for clients in {' or '.join(named)} only")
+    for name, value in sender.cookies:
+        if not by_cookie(name, value)(request):
+            wanted = "a cookie" if value == ANY else "another value of the cookie"
+            return Mismatch("cookies", f"requires {wanted} {name}")
+    for name, value in sender.certificate:
+        if request.client_certificate is None:
+            return Mismatch("client_cert", "requires a client certificate")
+        if not by_certificate([(name, value)])(request):
+            return Mismatch("client_cert", f"requires a client certificate with another {name}")
     return None
 
 

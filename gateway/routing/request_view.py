@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.routing.fields import Fields
@@ -61,3 +62,7 @@ class RequestView(Protocol):
     @property
     def client_certificate(self) -> CertificateView | None:
         """The client's certificate, if it presented one that was verified."""
+
+
+Condition = Callable[[RequestView], bool]
+"""Returns whether a request meets a condition."""

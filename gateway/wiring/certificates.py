@@ -6,7 +6,7 @@ The only place where sections of the configuration become arguments of `gateway.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
@@ -18,14 +18,12 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.models.listeners import CertificateConfig, ListenerTls
 from gateway.config.models.upstreams import UpstreamTlsConfig
 from gateway.config.values.findings import Finding, Path
-from gateway.config.values.words import join
 from gateway.net.tls.certificate import Certificate
 from gateway.net.tls.client import UpstreamTls
 from gateway.net.tls.files import (
     ClientAuth,
     KeyPair,
     TlsFileError,
-    digest,
     load_authorities,
     load_pair,
 )
@@ -133,21 +131,11 @@ def _inspect(config: GatewayConfig, *, now_s: int, is_start: bool) -> Inspection
     return Inspection(problems, warnings)
 
 
-def fingerprints(config: GatewayConfig) -> Mapping[str, bytes]:
-    """Return a fingerprint of each file of a certificate, key or authority; blocks.
-
-    Those of the keys of tokens are among them.
-    """
+def files_of_certificates(config: GatewayConfig) -> list[FilePath]:
+    """Return each file of a certificate, key or authority, and of the keys of tokens."""
     files = [file for _, pair in _pairs(config) for file in (pair.cert, pair.key)]
     files += [config.jwt.file] if config.jwt is not None and config.jwt.file is not None else []
-    files += [file for _, file in _authorities(config)]
-    return {str(file): digest((file,)) for file in files}
-
-
-def renewed(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return which files have other content now, as a sentence; empty if none have."""
-    files = [file for file in new if file in old and old[file] != new[file]]
-    return (f"Renewed and in use: {join(files)}.",) if files else ()
+    return files + [file for _, file in _authorities(config)]
 
 
 def _unreadable(path: Path, file: FilePath) -> Iterator[Finding]:

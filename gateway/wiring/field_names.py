@@ -47,7 +47,7 @@ def hidden_fields(config: GatewayConfig) -> Hidden:
 
 
 def limiting_fields(config: GatewayConfig) -> Iterator[str]:
-    """Yield the names of fields that requests are counted by, or excepted."""
+    """Yield the names of fields that requests are counted by, or not counted because of."""
     for policy in with_candidates(config.policies).values():
         for line in policy.limits:
             yield from headers_of(line.per)
@@ -58,9 +58,9 @@ def limiting_fields(config: GatewayConfig) -> Iterator[str]:
         if policy.tier is not None:
             yield from headers_of((policy.tier.per,))
             yield from _of_tokens(config, (policy.tier.per,))
-        for exception in policy.exceptions:
-            yield from exception.headers
-            if exception.preflight:
+        for condition in policy.conditions:
+            yield from condition.headers
+            if condition.preflight:
                 yield from (ORIGIN, REQUESTED_METHOD)
     yield from headers_of(one.per for one in config.lists.values())
 

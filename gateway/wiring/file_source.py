@@ -22,7 +22,7 @@ _SHORTER: Final = "join neighbouring networks, or use several lists"
 _BATCH: Final = 512
 """Lines that are read between two pauses."""
 
-_Signature = tuple[int, int, int, int] | None
+Signature = tuple[int, int, int, int] | None
 """The inode, size and times of change of a file; None if it is not there."""
 
 
@@ -40,8 +40,8 @@ class FileSource(ABC):
     def __init__(self, file: Path | None) -> None:
         self.paths: tuple[Path, ...] = () if file is None else (file,)
         self.is_loaded = False
-        self._used: _Signature = None
-        self._seen: _Signature = None
+        self._used: Signature = None
+        self._seen: Signature = None
 
     def load(self) -> None:
         """Read it; blocks.
@@ -64,16 +64,20 @@ class FileSource(ABC):
         self._read()
         return True
 
-    def _look(self) -> _Signature:
-        with suppress(OSError):
-            for path in self.paths:
-                found = path.stat()
-                return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-        return None
+    def _look(self) -> Signature:
+        return signature(self.paths[0]) if self.paths else None
 
     @abstractmethod
     def _read(self) -> None:
         """Use the content of the file; if it raises `UnusableFileError`, nothing has changed."""
+
+
+def signature(file: Path) -> Signature:
+    """Return what changes when a file does."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None
 
 
 def lines_of(file: Path | None) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,7 @@ an upstream, and stores are only asked to peek: nothing is spent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -30,10 +30,10 @@ from gateway.proxy.routes import Route
 from gateway.proxy.ruling import Ruling
 from gateway.proxy.server import Proxy
 from gateway.routing.path import canonical_path
-from gateway.routing.reasons import RoutedRequest, why_before, why_not
+from gateway.routing.reasons import RoutedRequest, why_before, why_not, why_not_from
 from gateway.stores.base import Ask
 from gateway.stores.deadline import decide_within
-from gateway.wiring.conditions import compile_exceptions
+from gateway.wiring.conditions import compile_exempt, compile_others
 from gateway.wiring.running import ProcessParts, RunningConfig
 
 STORE_S: Final = 2.0
@@ -91,6 +91,19 @@ class CountedLimit(NamedTuple):
     cost: int = 1
 
 
+class ExemptPolicy(NamedTuple):
+    """A policy that does not count the request.
+
+    Attributes:
+        name: its name.
+        is_exception: whether the request is an exception, and not just none of those that it is
+            only for.
+    """
+
+    name: str
+    is_exception: bool
+
+
 class Findings(NamedTuple):
     """What was found out about a request.
 
@@ -104,7 +117,7 @@ class Findings(NamedTuple):
         sent_target: the request target for the upstream; empty if the route has none.
         others: the other routes, in the order of the file.
         limits: the limits that count it, in order.
-        exempt: the policies that do not count it because of an exception.
+        exempt: the policies that do not count it, whatever its key, and why.
         store_error: why the store could not be asked; empty if it was, or was not needed.
         token: what becomes of the token of the request, as the end of a sentence; empty if it has
             none, or if no limit of the route counts by claims.
@@ -118,7 +131,7 @@ class Findings(NamedTuple):
     sent_target: str = ""
     others: Sequence[OtherRoute] = ()
     limits: Sequence[CountedLimit] = ()
-    exempt: Sequence[str] = ()
+    exempt: Sequence[ExemptPolicy] = ()
     store_error: str = ""
     token: str = ""
 
@@ -166,13 +179,13 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
     except BadRequestError as error:
         found = found._replace(refused=(error.status, error.title))
         if request is not None and error.kind in NOT_ROUTED:
-            found = found._replace(others=_other_routes(config, None, request))
+            found = found._replace(others=_other_routes(running, None, request))
         return found
     found = found._replace(
         client=request.client,
         is_reported=request.report is not None,
         route=route,
-        others=_other_routes(config, route.name, request),
+        others=_other_routes(running, route.name, request),
     )
     if route.upstream is not None:
         outgoing = route.outgoing
@@ -189,7 +202,7 @@ async def _follow(running: RunningConfig, proxy: Proxy, inquiry: Inquiry) -> Fin
 
 async def _count(running: RunningConfig, plan: Plan, request: Request, found: Findings) -> Findings:
     """Add what the limits of the route say."""
-    found = found._replace(exempt=_exempt(running, plan, request))
+    found = found._replace(exempt=list(_exempt(running, plan, request)))
     if running.reader is not None:
         await running.reader.start()
     tokens = running.tokens
@@ -213,15 +226,14 @@ async def _count(running: RunningConfig, plan: Plan, request: Request, found: Fi
     return found._replace(limits=counted, store_error=store_error)
 
 
-def _exempt(running: RunningConfig, plan: Plan, request: Request) -> list[str]:
+def _exempt(running: RunningConfig, plan: Plan, request: Request) -> Iterator[ExemptPolicy]:
     policies = with_candidates(running.config.policies)
     lists = running.sources.contents
-    return [
-        policy.name
-        for policy in plan.policies
-        if (exceptions := policies[policy.name].exceptions)
-        and compile_exceptions(exceptions, lists)(request)
-    ]
+    for name in (policy.name for policy in plan.policies):
+        is_exempt = compile_exempt(policies[name], lists)
+        if is_exempt is not None and is_exempt(request):
+            is_other = compile_others(policies[name], lists)
+            yield ExemptPolicy(name, is_exception=is_other is None or not is_other(request))
 
 
 async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision | None], str]:
@@ -241,15 +253,16 @@ async def _peek(running: RunningConfig, ask: Ask) -> tuple[Sequence[Decision | N
     return verdicts[0].decisions, ""
 
 
-def _other_routes(config: GatewayConfig, chosen: str | None, request: Request) -> list[OtherRoute]:
-    patterns = {route.name: route.pattern for route in config.routes}
+def _other_routes(running: RunningConfig, chosen: str | None, request: Request) -> list[OtherRoute]:
+    patterns = {route.name: route.pattern for route in running.config.routes}
+    lists = running.sources.contents
     path = canonical_path(request.path) if request.path != "*" else "/"
     routed = RoutedRequest(request.host, path, request.method, request.headers)
     others: list[OtherRoute] = []
     for name, pattern in patterns.items():
         if name == chosen:
             continue
-        mismatch = why_not(pattern, routed)
+        mismatch = why_not(pattern, routed) or why_not_from(pattern.sender, request, lists)
         if mismatch is not None:
             others.append(OtherRoute(name, mismatch.text, mismatch.condition))
         elif chosen is not None:

@@ -31,14 +31,15 @@ from gateway.limits.rate import Limit
 from gateway.limits.throttlex import scope_of
 from gateway.observe.metrics import GatewayMetrics, PolicyMetrics
 from gateway.routing.body_values import BODY_KEYS
-from gateway.routing.conditions import Condition, unless
+from gateway.routing.conditions import unless
 from gateway.routing.keys import NO_READERS, Readers, compile_key, reader_of
 from gateway.routing.path_parameter import compile_path_parameter
+from gateway.routing.request_view import Condition
 from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
 from gateway.routing.tiers import FindTier, tier_by_name, tier_by_table
 from gateway.routing.values import Read
-from gateway.wiring.conditions import compile_exceptions
+from gateway.wiring.conditions import compile_exempt
 from gateway.wiring.sources import Sources
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class RouteKeys:
 
     Args:
         route: the name of their route, the value of the key `route`.
-        sources: the lists that exceptions may name, the tables of tiers, and databases.
+        sources: the lists that conditions may name, the tables of tiers, and databases.
         readers: of keys such as `path:id`; see `readers_of`.
 
     Attributes:
@@ -123,8 +124,7 @@ class RouteKeys:
 
     def exempt(self, config: PolicyConfig) -> Condition | None:
         """Return which requests a policy does not count; None if it counts all."""
-        exceptions = config.exceptions
-        return compile_exceptions(exceptions, self._sources.contents) if exceptions else None
+        return compile_exempt(config, self._sources.contents)
 
     def find_tier(self, name: str, config: PolicyConfig) -> FindTier:
         """Return what finds the tier of a request under a policy that has tiers."""

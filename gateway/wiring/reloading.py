@@ -24,7 +24,7 @@ from gateway.config.models.gateway import GatewayConfig
 from gateway.config.values.base import Model
 from gateway.config.values.redaction import Secrets
 from gateway.net.service_manager import NO_MANAGER, ServiceManager
-from gateway.wiring.certificates import fingerprints, renewed
+from gateway.wiring.changed_files import fingerprints, renewed
 from gateway.wiring.reading import read_in_time
 from gateway.wiring.watching import Watcher
 
@@ -84,7 +84,7 @@ class Reloader:
         manager: the service manager.
         drop_unwanted: closes inherited sockets that no listener of a configuration uses, and
             returns lines about them; blocks.
-        certificates: the fingerprints of their files.
+        certificates: the fingerprints of their files, and of those of lists.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Reloader:
         finally:
             self._watcher.note(source.loaded)
         old, new = gateway.config, loaded.config
-        changes = renewed(self._certificates, certificates)
+        changes = renewed(self._certificates, certificates, new)
         if await asyncio.to_thread(is_same, old, new):
             self._certificates = certificates
             return ReloadOutcome(True, loaded.warnings, changes)
@@ -229,7 +229,7 @@ class Reloader:
 
 
 def read_all(source: ConfigSource) -> tuple[Checked, Mapping[str, bytes]]:
-    """Return a configuration, and the fingerprints of the files of its certificates; blocks.
+    """Return a configuration, and the fingerprints of the files that it names; blocks.
 
     Raises:
         ConfigError: with all problems.

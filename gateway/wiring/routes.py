@@ -39,7 +39,7 @@ from gateway.routing.keys import Readers
 from gateway.routing.rewrite import Rewrite
 from gateway.routing.secret_key import compile_logged_target
 from gateway.routing.table import Pattern, RouteTable
-from gateway.wiring.conditions import compile_access
+from gateway.wiring.conditions import compile_access, compile_senders
 from gateway.wiring.costs import with_costs
 from gateway.wiring.policies import RouteKeys, compile_plan, readers_of
 from gateway.wiring.sources import Sources
@@ -110,7 +110,7 @@ def compile_routes(
             limit_fields(preflight.rules) if preflight else None,
         )
         entries.append((route.pattern, compiled))
-    return RouteTable(entries)
+    return RouteTable(entries, compile_senders(config.routes, sources.contents))
 
 
 def _reads_body(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path as FilePath
 
 from gateway.base.errors import StartError, UnusableFileError
 from gateway.config.models.gateway import GatewayConfig
@@ -85,6 +86,11 @@ class Sources:
             yield ("policies", name, "tier", "file"), table
         for word, database in self.places.items():
             yield ("geoip", word), database
+
+
+def files_of_sources(config: GatewayConfig) -> list[FilePath]:
+    """Return the files of lists and tables."""
+    return [file for _, one in Sources(config).named() for file in one.paths]
 
 
 def source_problems(config: GatewayConfig) -> Iterator[Finding]:

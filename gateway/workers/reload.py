@@ -21,7 +21,7 @@ from gateway.base.errors import GatewayError, Problem, StartError, problems_of
 from gateway.config.checking.check import Checked
 from gateway.config.models.gateway import GatewayConfig
 from gateway.net.start_errors import cannot_change_workers
-from gateway.wiring.certificates import fingerprints, renewed
+from gateway.wiring.changed_files import fingerprints, renewed
 from gateway.wiring.client_listeners import BoundSocket
 from gateway.wiring.reloading import ConfigSource, applied, is_same
 from gateway.workers import orders
@@ -289,7 +289,7 @@ class Reloads:
     ) -> _Attempt | None:
         """Send the configuration to all children if anything has changed."""
         new = loaded.config
-        also = renewed(self._certificates, certificates)
+        also = renewed(self._certificates, certificates, new)
         if is_same(config, new):
             self._certificates = certificates
             self._end(ReloadOutcome(True, loaded.warnings, also))

@@ -268,6 +268,22 @@ def test_the_command_says_that_certificates_were_renewed(
     assert len(_messages(one.gateway, "Renewed and in use")) == 2
 
 
+def test_the_command_says_that_lists_have_changed(configure: Configure, tmp_path: Path) -> None:
+    """Also without a change of the configuration, and they are in use soon."""
+    blocked = tmp_path / "blocked.txt"
+    blocked.write_text("192.0.2.1\n")
+    lists = f"lists: {{ blocked: {{ file: '{blocked}' }} }}\ndeny: blocked\n"
+    one = configure(lists + _text("one"))
+    assert _sluice("reload", one.file).stdout == "Nothing has changed.\n"
+    blocked.write_text("127.0.0.0/8\n")
+    told = f"Changed, and in use within seconds: {blocked}.\n"
+    assert _sluice("reload", one.file).stdout == told
+    _until(lambda: get(one.gateway.port).status == 403, "the list is not used")
+    assert _sluice("reload", one.file).stdout == "Nothing has changed.\n"
+    blocked.write_text("nobody\n")
+    assert "line 1: 'nobody' is not a network" in _sluice("reload", one.file).stderr
+
+
 def test_the_command_says_that_the_gateway_reads_another_file(
     configure: Configure, tmp_path: Path
 ) -> None:

@@ -279,3 +279,9 @@ async def test_exceptions_are_those_of_the_gateway(serve: Serve, tmp_path: Path)
     own = Policy("own", "1/h per all", except_=["POST /hello"])
     async with serve(Limiter(own), "own") as site:
         assert [(await site.ask("/hello")).status for _ in range(2)] == [200, 429]
+    some = Policy("some", "1/h per all", only={"headers": {"X-Plan": "free"}})
+    async with serve(Limiter(some), "some") as site:
+        assert [(await site.ask("/hello")).status for _ in range(3)] == [200] * 3
+        free = {"X-Plan": "free"}
+        found = [(await site.ask("/hello", headers=free)).status for _ in range(2)]
+        assert found == [200, 429]

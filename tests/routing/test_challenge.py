@@ -14,6 +14,8 @@ from gateway.routing.challenge import challenge_fields
         (["header:x-key"], ['ApiKey realm="shop", in="header", name="x-key"']),
         (["ip", "cookie:sid"], ['ApiKey realm="shop", in="cookie", name="sid"']),
         (['query:a"\\'], [r'ApiKey realm="shop", in="query", name="a\"\\"']),
+        (["json:user.id"], ['ApiKey realm="shop", in="body", name="user.id"']),
+        (["form:user"], ['ApiKey realm="shop", in="formData", name="user"']),
         (["client_cert"], ['ClientCertificate realm="shop"']),
         (["client_cert:san", "client_cert:fingerprint"], ['ClientCertificate realm="shop"']),
         (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import pytest
 
 from gateway.routing.pattern import PathShape, Pattern, shadowed
+from gateway.routing.sender import Sender
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,20 @@ def test_covered_conditions_shadow() -> None:
     assert _shadowed(present, equal) == [(1, 0)]
     assert _shadowed(get, both) == []
     assert _shadowed(equal, present) == []
+
+
+def test_senders_shadow_one_another() -> None:
+    """Of two networks, the larger one takes all requests, if it comes first."""
+    large, small = (
+        Pattern(None, "/", sender=Sender((ip_network(text),)))
+        for text in ("10.0.0.0/8", "10.1.0.0/16")
+    )
+    both = Pattern(None, "/", sender=Sender(large.sender.clients, (("beta", "*"),)))
+    assert _shadowed(large, small) == [(1, 0)]
+    assert _shadowed(small, large) == []
+    # It has more conditions, so it comes first.
+    assert _shadowed(large, both) == []
+    assert _shadowed(both, large) == []
 
 
 def test_more_specific_routes_are_not_shadowed() -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 
 from gateway.base.errors import BadRequestError
+from gateway.routing.conditions import by_sender
 from gateway.routing.path import canonical_path
 from gateway.routing.pattern import Pattern
-from gateway.routing.reasons import RoutedRequest, why_before, why_not
+from gateway.routing.reasons import RoutedRequest, why_before, why_not, why_not_from
+from gateway.routing.sender import ANYONE, Sender
 from gateway.routing.table import RouteTable
+from tests.routing.test_keys import Request as View
+from tests.routing.test_sender import LISTS, SENDERS, VIEWS
 from tests.routing.test_table import NONE, PATTERNS, REQUESTS, ROUTES, Request
 
 
@@ -48,6 +52,15 @@ def test_the_chosen_route_comes_before_all_others_that_match(
         assert (reason == "comes first in the file") == (
             patterns[chosen].specificity == pattern.specificity
         )
+
+
+@given(SENDERS, VIEWS)
+def test_a_reason_is_given_where_a_sender_does_not_match(sender: Sender, view: View) -> None:
+    """There is a reason if and only if the compiled conditions do not hold."""
+    told = why_not_from(sender, view, LISTS)
+
+    assert (told is None) == (sender == ANYONE or by_sender(sender, LISTS)(view))
+    assert told is None or "v1" not in told.text
 
 
 def test_a_condition_on_a_field_does_not_show_its_value() -> None:

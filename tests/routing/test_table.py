@@ -13,10 +13,13 @@ from multidict import CIMultiDict
 
 from gateway.base.errors import BadRequestError
 from gateway.routing.path import canonical_path
-from gateway.routing.pattern import shadowed
+from gateway.routing.pattern import may_meet, shadowed
+from gateway.routing.sender import Sender
 from gateway.routing.table import Pattern, RouteTable
+from tests.routing.test_keys import Request as View
 
 NONE: CIMultiDict[str] = CIMultiDict()
+VIEW = View()
 
 PATTERNS = st.builds(
     Pattern,
@@ -255,6 +258,35 @@ def test_get_is_head_too() -> None:
     assert _table(apart[:1]).methods("", "/pay", NONE) == {"GET", "HEAD"}
 
 
+@given(PATTERNS, PATTERNS, REQUESTS)
+def test_patterns_that_take_one_request_may_meet(
+    one: Pattern, other: Pattern, request: Request
+) -> None:
+    """Whatever it is; so those that may not meet have none in common."""
+    host, path, method, headers = request
+    found = [
+        _table([pattern]).match(host, canonical_path(path), method, headers)
+        for pattern in (one, other)
+    ]
+    if None not in found:
+        assert may_meet(one, other)
+        assert may_meet(other, one)
+
+
+def test_patterns_that_may_not_meet() -> None:
+    """Other hosts, other paths and other methods."""
+    for one, other in (
+        (Pattern("a.test", "/"), Pattern("b.test", "/")),
+        (Pattern("*.a.test", "/"), Pattern("a.test", "/")),
+        (Pattern(None, "/v1/**"), Pattern(None, "/v2/x")),
+        (Pattern(None, "/v1/{id}"), Pattern(None, "/v1/")),
+        (Pattern(None, "/v1/{id}"), Pattern(None, "/v1/a/b")),
+        (Pattern(None, "/a", ("GET",)), Pattern(None, "/a", ("POST", "PUT"))),
+    ):
+        assert not may_meet(one, other)
+        assert not may_meet(other, one)
+
+
 def test_methods_of_a_path_as_it_was_sent() -> None:
     """`Allow` is the same for every spelling of a path."""
     table = _table([Pattern(None, "/pay", ("POST",))])
@@ -264,8 +296,33 @@ def test_methods_of_a_path_as_it_was_sent() -> None:
 
 def test_a_table_says_whether_headers_matter() -> None:
     """Only with a header condition somewhere can equal hosts, paths and methods part ways."""
-    assert not _table([Pattern(None, "/a", ("GET",))]).looks_at_headers
-    assert _table([Pattern(None, "/a"), Pattern(None, "/b", (), (("x", "*"),))]).looks_at_headers
+    assert not _table([Pattern(None, "/a", ("GET",))]).has_conditions
+    assert _table([Pattern(None, "/a"), Pattern(None, "/b", (), (("x", "*"),))]).has_conditions
+    assert _table([Pattern(None, "/a", sender=Sender(("office",)))]).has_conditions
+
+
+def test_conditions_on_senders_that_nobody_can_judge_are_not_met() -> None:
+    """Without the whole request, or without their compiled form, the next route is taken."""
+    office = Pattern(None, "/a", ("GET",), sender=Sender(("office",)))
+    anyone = Pattern(None, "/a", ("POST",))
+    table = RouteTable([(office, 1), (anyone, 2)], {office.sender: lambda _: True})
+    assert table.match("", "/a", "GET", NONE, VIEW) == 1
+    assert table.match("", "/a", "GET", NONE) is None
+    assert table.methods("", "/a", NONE) == {"POST"}
+    assert table.methods("", "/a", NONE, VIEW) == {"GET", "HEAD", "POST"}
+    assert RouteTable([(office, 1)]).match("", "/a", "GET", NONE, VIEW) is None
+
+
+def test_header_fields_of_other_senders_may_have_any_values() -> None:
+    """Whether a field has several values matters only to those for whom the route is."""
+    sender = Sender(("office",))
+    pattern = Pattern(None, "/a", (), (("x", "1"),), sender)
+    twice = CIMultiDict([("x", "1"), ("x", "2")])
+    table = RouteTable([(pattern, 1)], {sender: lambda _: False})
+    assert table.match("", "/a", "GET", twice, VIEW) is None
+    table = RouteTable([(pattern, 1)], {sender: lambda _: True})
+    with pytest.raises(BadRequestError, match="several values"):
+        table.match("", "/a", "GET", twice, VIEW)
 
 
 def test_an_empty_table_matches_nothing() -> None:

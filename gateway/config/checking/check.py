@@ -14,7 +14,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.base.errors import ConfigError, Problem
-from gateway.config.checking import cross, key_checks, list_checks, throttlex_checks
+from gateway.config.checking import (
+    condition_checks,
+    cross,
+    key_checks,
+    list_checks,
+    throttlex_checks,
+)
 from gateway.config.checking.capabilities import unsupported
 from gateway.config.checking.lints import (
     bodies_of_refusals,
@@ -245,7 +251,7 @@ class _Checker:
             findings += cross.unknown_senders(config)
             findings += key_checks.conflicts(config)
             findings += list_checks.unknown_lists(config)
-            findings += list_checks.excepted_on_listeners(config)
+            findings += list_checks.conditions_on_listeners(config)
             findings += list_checks.tiers_that_are_not_kept(config)
             findings += list_checks.costs_on_listeners(config)
             findings += list_checks.costs_above_limits(config)
@@ -259,6 +265,7 @@ class _Checker:
             *key_checks.warnings(config),
             *throttlex_checks.warnings(config),
             *list_checks.warnings(config),
+            *condition_checks.warnings(config),
             *patterns(config, self.expanded.origins),
             *redirect_loops(config),
             *variables_of_responses(config),

@@ -28,7 +28,7 @@ from gateway.config.values.findings import KEY, Finding, Path
 from gateway.config.values.store_url import capabilities_of
 from gateway.config.values.units import format_duration
 from gateway.config.values.words import join, number
-from gateway.limits.key_words import CALLER_KEYS, CLIENT_CERTIFICATE, as_written
+from gateway.limits.key_words import CALLER_KEYS, as_written
 from gateway.limits.notation import UNITS
 from gateway.limits.rate import NS_PER_US
 from gateway.routing.forwarding import is_origin_field
@@ -270,7 +270,6 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
         if name not in held and (config.routes or config.listeners):
             who = "no route uses" if not config.listeners else "nothing uses"
             yield Finding(("policies", name, KEY), f"{who} the policy {name!r}")
-        yield from _certificate_warnings(name, policy, config)
         yield from _proxy_warnings(name, policy, config)
         for finding in _policy_warnings(policy):
             yield finding._replace(path=("policies", name, *finding.path))
@@ -290,18 +289,6 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
             yield Finding(
                 ("trusted_proxies", index), message, "use the networks of your own proxies"
             )
-
-
-def _certificate_warnings(
-    name: str, policy: PolicyConfig, config: GatewayConfig
-) -> Iterator[Finding]:
-    if any(one.tls is not None and one.tls.client_certificates for one in config.listen):
-        return
-    for index, line in enumerate(policy.limits):
-        if any(word.startswith(f"{CLIENT_CERTIFICATE}:") for word in line.per):
-            message = "no listener asks clients for certificates, so no client has one"
-            hint = "set client_certificates and client_ca in tls of a listener"
-            yield Finding(("policies", name, "limits", index), message, hint)
 
 
 def _proxy_warnings(name: str, policy: PolicyConfig, config: GatewayConfig) -> Iterator[Finding]:

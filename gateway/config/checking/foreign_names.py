@@ -59,6 +59,7 @@ _WORDS: Final = {
     "deny": "acl blacklist block block_list blocked blocklist deny_from deny_ips deny_list "
     "denylist ip_blacklist ip_deny ip_restriction",
     "except": "exceptions exclude excluded exempt skip unless",
+    "only": "applies_to apply_to include included only_if when",
     "tiers": "plans levels",
     "client": "client_ip clients ip ips networks remote_addr remote_ip source_ip",
     "http2": "grpc h2 h2c http_2",

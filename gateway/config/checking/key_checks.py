@@ -93,7 +93,7 @@ def _unknown_place(place: Path, word: str, geoip: GeoipConfig | None) -> Iterato
 
 
 def warnings(config: GatewayConfig) -> Iterator[Finding]:
-    """Return what is configured for keys that no limit has."""
+    """Return keys that no request has, and what is configured for keys that no limit has."""
     if config.jwt is not None and not claims_of(config):
         message = "no limit counts by a claim, so no token is verified"
         yield Finding(("jwt", KEY), message, "for example limit: 10/s per jwt:sub")
@@ -101,6 +101,11 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
         if word not in places_of(config):
             message = f"no limit or list uses {word}, so its database is not read"
             yield Finding(("geoip", word, KEY), message, f"for example limit: 10/s per {word}")
+    for name, policy in config.policies.items():
+        for place, line in lines_of(name, policy):
+            if {"json", "form"} <= {word.partition(":")[0] for word in line.per}:
+                message = f"no body is both JSON and a form, so no request has all of {line.text}"
+                yield Finding(place, message, "use two limits, one for each")
 
 
 def claims_of(config: GatewayConfig) -> tuple[str, ...]:

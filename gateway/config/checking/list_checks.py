@@ -19,9 +19,11 @@ def _places(config: GatewayConfig) -> Iterator[tuple[Path, Sequence[Member]]]:
     for index, route in enumerate(config.routes):
         yield ("routes", index, "deny"), route.deny
         yield ("routes", index, "allow"), route.allow or ()
+        yield ("routes", index, "client"), route.client
     for name, policy in config.policies.items():
-        for index, exception in enumerate(policy.exceptions):
-            yield ("policies", name, "except", index, "client"), exception.client
+        for key, conditions in (("except", policy.exceptions), ("only", policy.only)):
+            for index, condition in enumerate(conditions):
+                yield ("policies", name, key, index, "client"), condition.client
 
 
 def unknown_lists(config: GatewayConfig) -> Iterator[Finding]:
@@ -35,15 +37,18 @@ def unknown_lists(config: GatewayConfig) -> Iterator[Finding]:
                 yield Finding((*place, index), f"there is no list {name!r}", hint)
 
 
-def excepted_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
-    """Return policies of listeners with exceptions, which are about requests of HTTP."""
+def conditions_on_listeners(config: GatewayConfig) -> Iterator[Finding]:
+    """Return policies of listeners with conditions, which are about requests of HTTP."""
     for listener in config.listeners:
         for name in listener.policies:
             policy = config.policies.get(name)
-            if policy is not None and policy.exceptions:
-                message = f"except is for policies of routes, and {listener.kind} uses this one"
-                hint = "use another policy for the listener"
-                yield Finding(("policies", name, "except"), message, hint)
+            if policy is None:
+                continue
+            for key, conditions in (("except", policy.exceptions), ("only", policy.only)):
+                if conditions:
+                    message = f"{key} is for policies of routes, and {listener.kind} uses this one"
+                    hint = "use another policy for the listener"
+                    yield Finding(("policies", name, key), message, hint)
 
 
 def tiers_that_are_not_kept(config: GatewayConfig) -> Iterator[Finding]:
@@ -117,4 +122,6 @@ def warnings(config: GatewayConfig) -> Iterator[Finding]:
     for name in config.lists:
         if name not in used:
             message = f"the list {name!r} is not used"
-            yield Finding(("lists", name, KEY), message, "name it in allow, deny or except")
+            yield Finding(
+                ("lists", name, KEY), message, "name it in allow, deny, client, except or only"
+            )

@@ -56,7 +56,9 @@ def explain_route_access(route: RouteConfig) -> Iterator[str]:
 
 
 def explain_exceptions(policy: PolicyConfig) -> Iterator[str]:
-    """Say which requests a policy does not count."""
+    """Say which requests a policy counts, and which it does not."""
+    if policy.only:
+        yield f"It counts only {join([_condition(one) for one in policy.only], 'or')}."
     for exception in policy.exceptions:
         yield f"It does not count {_condition(exception)}."
 
@@ -111,11 +113,21 @@ def _condition(one: ConditionConfig) -> str:
     parts = [what]
     if where:
         parts.append(f"for {where}")
-    if one.client:
-        parts.append(f"from clients in {_members(one.client)}")
     said = [f"{name}: {field(name, value)}" for name, value in one.headers.items()]
+    return " ".join([*parts, *sender_words(one, said)])
+
+
+def sender_words(one: ConditionConfig | RouteConfig, fields: Sequence[str]) -> Iterator[str]:
+    """Say what a condition or a route requires of clients.
+
+    Args:
+        one: the condition.
+        fields: what it requires of header fields, in words.
+    """
+    if one.client:
+        yield f"from clients in {_members(one.client)}"
+    said = list(fields)
     said += [f"cookie {name}={field('Cookie', value)}" for name, value in one.cookies.items()]
     said += [f"certificate {name} {value}" for name, value in one.client_cert.items()]
     if said:
-        parts.append(f"with {join(said)}")
-    return " ".join(parts)
+        yield f"with {join(said)}"

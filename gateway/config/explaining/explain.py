@@ -16,6 +16,7 @@ from gateway.config.explaining.access import (
     explain_lists,
     explain_route_access,
     explain_tiers,
+    sender_words,
 )
 from gateway.config.explaining.changes import explain_changes, explain_own, explain_pages
 from gateway.config.explaining.consistency import explain_consistency, explain_migration
@@ -324,15 +325,11 @@ def _requests(route: RouteConfig) -> str:
     if route.host:
         below = route.host.removeprefix("*.")
         text += f" on {'any host below ' + below if below != route.host else route.host}"
-    if route.headers:
-        conditions = [
-            f"any {name}"
-            if value == "*"
-            else show_field(name, value, getattr(value, "written", value))
-            for name, value in route.headers.items()
-        ]
-        text += f" with {join(conditions)}"
-    return text
+    fields = [
+        f"any {name}" if value == "*" else show_field(name, value, getattr(value, "written", value))
+        for name, value in route.headers.items()
+    ]
+    return " ".join([text, *sender_words(route, fields)])
 
 
 def _path(path: str) -> str:

@@ -97,6 +97,7 @@ _MEANT: Final[Mapping[tuple[str, str], Callable[[Any], object]]] = {
     ("MigrateConfig", "to"): same_store_url,
     ("RetryConfig", "methods"): _unordered,
     ("RetryConfig", "when"): _unordered,
+    ("RouteConfig", "client"): _unordered,
     ("RouteConfig", "methods"): _unordered,
     ("RouteConfig", "upstream"): _upstream,
     ("ServerConfig", "methods"): _unordered,

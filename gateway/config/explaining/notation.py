@@ -49,6 +49,7 @@ _UNITS: Final[Mapping[str, Callable[[int], str]]] = {
 """How numbers are written, by the pattern of their option."""
 
 _EMPTY: Final[Mapping[tuple[str, str], str]] = {
+    ("RouteConfig", "client"): "any client",
     ("RouteConfig", "host"): "any host",
     ("RouteConfig", "methods"): "any method",
     ("HealthConfig", "host"): "the host of the target",
@@ -68,7 +69,7 @@ class Notation:
         name: its name there.
     """
 
-    __slots__ = ("_empty", "_is_secret", "_write", "is_part")
+    __slots__ = ("_empty", "_is_of_cookies", "_is_secret", "_write", "is_part")
 
     def __init__(self, model: type[Model], name: str) -> None:
         info = model.model_fields[name]
@@ -80,12 +81,16 @@ class Notation:
             one.get("type") == "boolean" or "off" in one.get("enum", ()) for one in schemas
         )
         self._empty = _EMPTY.get((model.__name__, name), "off" if is_off else "none")
+        # As in a header field Cookie, values are credentials, whatever their names.
+        self._is_of_cookies = name == "cookies"
         self._is_secret = not info.repr and info.json_schema_extra is not store_url_schema
 
     def show(self, value: object) -> str:
         """Return a value of the option."""
         if value is None or value in ((), {}):
             return self._empty
+        if self._is_of_cookies and isinstance(value, Mapping):
+            return _mapping(value, "Cookie")
         return HIDDEN if self._is_secret else _show(value, self._write)
 
 
@@ -168,8 +173,8 @@ _SHORT: Final[Mapping[type[Model], Callable[[Any], str]]] = {
 """Models that have a short form in a file."""
 
 
-def _mapping(values: Mapping[str, object]) -> str:
-    shown = [f"{key}: {field(key, value)}" for key, value in values.items()]
+def _mapping(values: Mapping[str, object], name: str = "") -> str:
+    shown = [f"{key}: {field(name or key, value)}" for key, value in values.items()]
     return _cut(f"{{{', '.join(shown)}}}")
 
 

@@ -30,7 +30,9 @@ def same_routes(old: Sequence[RouteConfig], new: Sequence[RouteConfig]) -> dict[
 def _requests(route: RouteConfig) -> object:
     """Return what a route matches."""
     host = None if route.host is None else str(route.host).lower()
-    return host, route.path, frozenset(route.methods), frozenset(route.headers.items())
+    values = (route.headers, route.cookies, route.client_cert)
+    required = [frozenset(each.items()) for each in values]
+    return host, route.path, frozenset(route.methods), frozenset(route.client), *required
 
 
 _KEYS: Final[Sequence[Callable[[RouteConfig], object]]] = (

@@ -1,4 +1,4 @@
-"""Exceptions from a policy: the requests that it does not count."""
+"""Conditions of policies: the requests that they count, and those that they do not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
-from gateway.config.models.lists import LIST_NAME, PREFLIGHT, Members
+from gateway.config.models.lists import LIST_NAME, PREFLIGHT, Member, Members
 from gateway.config.values.address import AddressError, parse_network
 from gateway.config.values.base import Model
 from gateway.config.values.header_names import HEADER_NAME
@@ -25,6 +25,7 @@ from gateway.config.values.types import (
 )
 from gateway.routing.methods import METHODS
 from gateway.routing.pattern import Pattern
+from gateway.routing.sender import ANYONE, Sender
 
 MAX_EXCEPTIONS: Final = 256
 _is_network: Final = re.compile(
@@ -33,6 +34,26 @@ _is_network: Final = re.compile(
 _EXAMPLE: Final = "for example office, 10.0.0.0/8, preflight, OPTIONS, /health or GET /static/**"
 
 CertificateDetail = Literal["subject", "san", "fingerprint"]
+CertificateDetails = dict[CertificateDetail, FieldText]
+
+
+def _check_cookies(cookies: dict[str, str]) -> dict[str, str]:
+    for name in cookies:
+        if not HEADER_NAME.fullmatch(name):
+            raise problem(f"{name!r} is not the name of a cookie", under=(name,))
+    return cookies
+
+
+Cookies = Annotated[dict[str, FieldText], AfterValidator(_check_cookies)]
+
+
+def make_sender(
+    clients: tuple[Member, ...],
+    cookies: Mapping[str, str],
+    certificate: Mapping[CertificateDetail, str],
+) -> Sender:
+    """Return what the options `client`, `cookies` and `client_cert` require."""
+    return Sender(clients, tuple(cookies.items()), tuple(certificate.items()))
 
 
 class ConditionConfig(Model):
@@ -45,10 +66,10 @@ class ConditionConfig(Model):
     host: HostPattern | None = Field(None, description="As in a route.")
     path: PathPattern | None = Field(None, description="As in a route.")
     headers: dict[ConditionName, FieldText] = Field({}, description="As in a route.")
-    cookies: dict[str, FieldText] = Field(
+    cookies: Cookies = Field(
         {}, description="Cookies that a request must have, with their values; * for any text."
     )
-    client_cert: dict[CertificateDetail, FieldText] = Field(
+    client_cert: CertificateDetails = Field(
         {},
         description="What the client's certificate must say: subject, san or fingerprint, with * "
         "for any text.",
@@ -66,14 +87,6 @@ class ConditionConfig(Model):
             return data
         raise problem(f"found {describe(data)}, a condition was expected", _EXAMPLE)
 
-    @field_validator("cookies")
-    @classmethod
-    def _check_cookies(cls, cookies: dict[str, str]) -> dict[str, str]:
-        for name in cookies:
-            if not HEADER_NAME.fullmatch(name):
-                raise problem(f"{name!r} is not the name of a cookie", under=(name,))
-        return cookies
-
     @model_validator(mode="after")
     def _check_conditions(self) -> ConditionConfig:
         if self.is_pattern and self.pattern is None:
@@ -82,16 +95,21 @@ class ConditionConfig(Model):
 
     @property
     def is_pattern(self) -> bool:
-        """Return whether it has no other conditions than routes have."""
-        return not (self.client or self.cookies or self.client_cert or self.preflight)
+        """Return whether it is about host, path, methods and header fields alone."""
+        return not self.preflight and self.sender == ANYONE
 
     @property
     def pattern(self) -> Pattern | None:
-        """Return the conditions that routes have as well; None if there are none."""
+        """Return the conditions on host, path, methods and fields; None if there are none."""
         if not (self.methods or self.headers or self.host or self.path):
             return None
         headers = tuple(self.headers.items())
         return Pattern(self.host, self.path or "/**", self.methods, headers)
+
+    @property
+    def sender(self) -> Sender:
+        """Return what is required of the client."""
+        return make_sender(self.client, self.cookies, self.client_cert)
 
 
 def _read_text(text: str) -> dict[str, Any]:
@@ -125,11 +143,21 @@ def _read_text(text: str) -> dict[str, Any]:
 
 
 class _Excepting(Model):
+    only: Annotated[tuple[ConditionConfig, ...], Field(max_length=MAX_EXCEPTIONS), ListOf] = Field(
+        (),
+        description="The only requests that the policy counts, as conditions like those of except.",
+    )
+
     @property
     def exceptions(self) -> tuple[ConditionConfig, ...]:
         """Return the requests that it does not count: those of `except`."""
         found: tuple[ConditionConfig, ...] = getattr(self, "except")
         return found
+
+    @property
+    def conditions(self) -> tuple[ConditionConfig, ...]:
+        """Return all conditions that decide which requests it counts."""
+        return (*self.exceptions, *self.only)
 
 
 if TYPE_CHECKING:

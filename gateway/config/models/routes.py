@@ -21,6 +21,7 @@ from gateway.config.models.changes import (
     UpstreamHost,
     compile_rewrite,
 )
+from gateway.config.models.conditions import CertificateDetails, Cookies, make_sender
 from gateway.config.models.cors import Cors
 from gateway.config.models.direct_responses import (
     ErrorPages,
@@ -73,6 +74,17 @@ class RouteConfig(Model):
     headers: dict[ConditionName, FieldText] = Field(
         {},
         description="Fields that a request must have, with their values; * in a value is any text.",
+    )
+    client: Annotated[Members, Field(min_length=1)] = Field(
+        (), description="Networks and names of lists; one of them must have the client."
+    )
+    cookies: Cookies = Field(
+        {}, description="Cookies that a request must have, with their values; * for any text."
+    )
+    client_cert: CertificateDetails = Field(
+        {},
+        description="What the client's certificate must say: subject, san or fingerprint, with * "
+        "for any text.",
     )
     redirect: RedirectConfig | None = Field(
         None, description="Where clients are redirected: a URL, or a mapping with options."
@@ -213,6 +225,9 @@ class RouteConfig(Model):
 
     def _is_redirected_to_itself(self, redirect: RedirectConfig, location: Location) -> bool:
         """Return whether every client that follows the redirect certainly returns to this route."""
+        if self.cookies:
+            # The response may set them.
+            return False
         path = location.template.text.partition("?")[0]
         # With these statuses, methods other than GET return as GET (RFC 9110, section 15.4).
         is_get = redirect.status in (301, 302, 303) and "GET" not in self.methods
@@ -225,7 +240,8 @@ class RouteConfig(Model):
         Raises:
             ValueError: they match no request.
         """
-        return Pattern(self.host, self.path, self.methods, tuple(self.headers.items()))
+        sender = make_sender(self.client, self.cookies, self.client_cert)
+        return Pattern(self.host, self.path, self.methods, tuple(self.headers.items()), sender)
 
     @property
     def path_change(self) -> PathChange:

@@ -37,6 +37,7 @@ POLICY_FIELDS: Final = (
     "eventual",
     "if_missing",
     "secret",
+    "only",
     "except",
     "tier",
     "tiers",

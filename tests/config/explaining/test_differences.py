@@ -42,7 +42,7 @@ TOLD_AS: Final = {
     ("PolicyConfig", "limits"): "limit ",
     ("EnvoyRule", "match"): "rule",
     **{("TierConfig", name): "tier" for name in TierConfig.model_fields},
-    **{("ConditionConfig", name): "except" for name in ConditionConfig.model_fields},
+    **{("ConditionConfig", name): "Policy" for name in ConditionConfig.model_fields},
     ("RatioRule", "owner"): "rule",
     ("RatioRule", "resource"): "rule",
     ("CertificateConfig", "cert"): "certificate",

@@ -104,6 +104,8 @@ ONLY_THE_CHECK_SEES: Final = frozenset(
         "problem-pages",
         "proxy-protocol-of-nobody",
         "redirect-to-itself",
+        "route-conditions-shadow",
+        "route-conditions-unknown-list",
         "route-headers-2",
         "route-name-of-a-policy",
         "route-named-as-another",
