@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Final
@@ -106,7 +107,7 @@ def test_a_failover_forgets_nobody(sentinels: SentinelServers, tmp_path: Path) -
         asyncio.run(until(lambda: sentinels.primary_port() == sentinels.replica.port, 30))
         for number, each in enumerate(gateways):
             wait_until(
-                lambda each=each, number=number: _decides_on(each, sentinels, f"probe-{number}"),
+                partial(_decides_on, each, sentinels, f"probe-{number}"),
                 "a gateway did not find the new primary",
             )
         assert [_log_in(next(turns), "alice").status for _ in range(4)] == [200] * 2 + [429] * 2
