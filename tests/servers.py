@@ -132,8 +132,9 @@ class RedisServer(OwnServer):
             # Who is asked is known.
             ssl_cert_reqs="none",
             ssl_check_hostname=False,
-            # What the server says now is what a test wants to know.
+            # What the server says now is what a test wants to know, however busy the machine is.
             retry=Retry(NoBackoff(), 0),
+            socket_timeout=WAIT_S,
         )
 
     def start(self, *, is_loading_enough: bool = False) -> None:
@@ -347,6 +348,13 @@ class ClusterServers:
 
     def start(self) -> None:
         """Start, and return when every node finds the Cluster whole and replicas follow."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
         for server in self.servers:
             server.start()
         first = self.servers[0]

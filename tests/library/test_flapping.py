@@ -76,6 +76,6 @@ async def test_outages_give_no_fresh_shares(
     for limiter in limiters:
         await limiter.__aexit__(None, None, None)
     assert alone > 30
-    # A burst, the rate, and what was in flight in ten outages: without a memory of what the store
-    # said it is a half more.
-    assert passed <= (RATE + RATE * seconds) * 1.1
+    # A burst, the rate, and what was in flight in ten outages, which are longer on a busy machine:
+    # without a memory of what the store said it is a half more.
+    assert passed <= (RATE + RATE * seconds) * 1.25
