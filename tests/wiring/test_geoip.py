@@ -7,9 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
+from multidict import CIMultiDict
 
+from gateway import Limiter
 from gateway.base.errors import StartError, UnusableFileError
 from gateway.config.checking.check import check_text
+from gateway.integrations.guard import Guard, Head
 from gateway.routing.places import AddressPlaces
 from gateway.wiring import geoip
 from gateway.wiring.geoip import GeoipSource, require_reader
@@ -206,6 +209,21 @@ def test_no_more_addresses_are_remembered_than_said(tmp_path: Path) -> None:
     for number in range(geoip.CACHE + 100):
         places.find(f"2001:db8::{number:x}")
     assert places.find.cache_info().currsize == geoip.CACHE  # type: ignore[attr-defined]
+
+
+async def test_middlewares_look_addresses_up(tmp_path: Path) -> None:
+    """As the gateway does."""
+    path = tmp_path / "country.mmdb"
+    write_countries(path, {"203.0.113.0/24": "DE", "2001:db8::/32": "DE"})
+    policy = {"limit": "1/h per country", "if_missing": "skip"}
+    config = {"geoip": {"country": str(path)}, "policies": {"land": policy}}
+    async with Limiter.from_mapping(config) as limiter:
+        guard = Guard(limiter, "land")
+        refused = [
+            (await guard.admit(Head(peer, "GET", "/", "", CIMultiDict()))).answer is not None
+            for peer in ("203.0.113.1", "2001:db8::1", "192.0.2.1", "192.0.2.1")
+        ]
+    assert refused == [False, True, False, False]
 
 
 CONFIG = """
