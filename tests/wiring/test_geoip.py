@@ -16,6 +16,7 @@ from gateway.integrations.guard import Guard, Head
 from gateway.routing.places import AddressPlaces
 from gateway.wiring import geoip
 from gateway.wiring.geoip import GeoipSource, require_reader
+from gateway.wiring.sources import source_problems
 from tests.geoip import MARKER, country, database, system, write_countries
 
 COUNTRIES = {
@@ -244,3 +245,17 @@ def test_the_library_is_needed_only_by_those_who_use_it(
     assert "no_such_library" in raised.value.message
     assert "pip install" in raised.value.hint
     require_reader(check_text(CONFIG.format(file="x.mmdb", key="ip"), file="text").config)
+
+
+def test_the_check_reads_databases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those that are used, unless the library is missing where it runs."""
+    path = tmp_path / "country.mmdb"
+    config = check_text(CONFIG.format(file=path, key="country"), file="text").config
+    (finding,) = source_problems(config)
+    assert finding.path == ("geoip", "country")
+    assert f"{path} cannot be read" in finding.message
+    write_countries(path, {"203.0.113.0/24": "DE"})
+    assert list(source_problems(config)) == []
+    path.unlink()
+    monkeypatch.setattr(geoip, "LIBRARY", "no_such_library")
+    assert list(source_problems(config)) == []
