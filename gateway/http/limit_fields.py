@@ -23,13 +23,19 @@ _LONGEST_S: Final = {"day": 90_000, "week": 608_400, "month": 2_682_000}
 
 _FOREVER_US: Final = 2**62
 
+_MAX_TIERS: Final = 1_024
+"""Combinations of tiers whose lines are prepared."""
+
 _Pair = tuple[Rule, Decision]
 
 
 def limit_fields(rules: Sequence[Rule]) -> LimitFields | None:
     """Return what makes the lines of a route; None if none of its limits is ever enforced."""
     shown = [rule for rule in rules if rule.policy.enforced_parts]
-    return LimitFields(rules if len(shown) == len(rules) else shown) if shown else None
+    if not shown:
+        return None
+    enforced = rules if len(shown) == len(rules) else shown
+    return LimitFields(enforced, is_tiered=is_tiered(enforced))
 
 
 class LimitFields:
@@ -42,13 +48,16 @@ class LimitFields:
 
     Args:
         rules: all rules of the route.
+        is_tiered: whether tiers have other rules; they get lines of their own, once.
     """
 
     __slots__ = (
+        "_by_tier",
         "_has_draft",
         "_has_legacy",
         "_is_distinct",
         "_is_keyed",
+        "_is_tiered",
         "_policy_line",
         "_rates",
         "_refused",
@@ -57,15 +66,18 @@ class LimitFields:
         "_template",
     )
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], *, is_tiered: bool = False) -> None:
         self._rules = rules
+        self._by_tier: dict[tuple[int, ...], LimitFields | None] = {}
         self._policy_line = _policy_line(rules)
         policy = rules[0].policy
         self._has_draft = policy.draft_headers
         self._has_legacy = policy.legacy_headers
-        self._is_distinct = len({(rule.key, rule.policy.name) for rule in rules}) == len(rules)
+        self._is_distinct = _is_distinct(rules)
         # Which limits there are, or which numbers they have, may depend on the key.
-        self._is_keyed = is_keyed(rules) or is_tried(rules) or is_tiered(rules)
+        depends = is_keyed(rules) or is_tried(rules)
+        self._is_keyed = depends or is_tiered
+        self._is_tiered = is_tiered and not depends
         is_plain = len(rules) == 1 and not self._is_keyed and not policy.throttlex_headers
         self._template = self._prepare(rules[0], is_refused=False) if is_plain else b""
         self._refused = self._prepare(rules[0], is_refused=True) if is_plain else b""
@@ -115,7 +127,28 @@ class LimitFields:
             return self._fill_in(verdict)
         if self._several and rules is self._rules and verdict.allowed:
             return self._fill_in_several(verdict.decisions)
+        if self._is_tiered and rules:
+            of_tier = self._of_tier(rules)
+            if of_tier is not None:
+                return of_tier.own_lines(verdict)
         return self._written_out(rules, verdict)
+
+    def own_lines(self, verdict: Verdict) -> bytes:
+        """Return the lines of one response to which all rules applied."""
+        return self.lines(self._rules, verdict)
+
+    def _of_tier(self, rules: Sequence[Rule]) -> LimitFields | None:
+        """Return what makes the lines of one tier, in a fifth of the time (bench: policies).
+
+        None if a limit counts several keys of the request.
+        """
+        # Rules are the same objects for as long as the route has them, and are kept here as well.
+        key = tuple([id(rule) for rule in rules])
+        if key not in self._by_tier:
+            if len(self._by_tier) >= _MAX_TIERS:
+                self._by_tier.clear()
+            self._by_tier[key] = LimitFields(rules) if _is_distinct(rules) else None
+        return self._by_tier[key]
 
     def _written_out(self, rules: Sequence[Rule], verdict: Verdict) -> bytes:
         pairs: Collection[_Pair] = tuple(zip(rules, verdict.decisions, strict=True))
@@ -164,6 +197,11 @@ class LimitFields:
                     tightest = decision
             numbers += (tightest.limit, tightest.remaining, -(-tightest.reset_us // US))
         return self._several % tuple(numbers)
+
+
+def _is_distinct(rules: Sequence[Rule]) -> bool:
+    """Return whether each limit is there once, and not for several keys."""
+    return len({(rule.key, rule.policy.name) for rule in rules}) == len(rules)
 
 
 def _policy_line(rules: Sequence[Rule]) -> str:

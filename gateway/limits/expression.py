@@ -96,6 +96,10 @@ class Expression:
     def __hash__(self) -> int:
         return hash(self.text)
 
+    def __reduce__(self) -> tuple[Callable[[str], Expression], tuple[str]]:
+        # Copied, and sent to other processes, as text: what it was compiled to cannot be.
+        return parse_expression, (self.text,)
+
     @property
     def constant(self) -> int | None:
         """The cost that it always gives; None if that depends on something."""

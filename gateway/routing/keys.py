@@ -240,13 +240,23 @@ def _join(parts: Sequence[KeyFunction]) -> KeyFunction:
         return single
 
     def joined(request: RequestView) -> Key:
-        texts: list[tuple[str, ...]] = []
+        # One value each, unless it is a cookie's: joining them directly takes half the time of
+        # combining them (bench: policies).
+        texts: list[str] = []
+        several: list[tuple[str, ...]] = []
         for part in parts:
             text = part(request)
-            if isinstance(text, Absence | Ambiguity):
+            if isinstance(text, str):
+                texts.append(text)
+            elif isinstance(text, tuple):
+                several += [(one,) for one in texts]
+                several.append(text)
+                texts = []
+            else:
                 return text
-            texts.append((text,) if isinstance(text, str) else text)
-        return combined(texts)
+        if not several:
+            return bound("|".join(texts))
+        return combined([*several, *((one,) for one in texts)])
 
     return joined
 

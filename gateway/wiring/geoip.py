@@ -1,8 +1,8 @@
 """Databases of the places that addresses belong to, in MaxMind's format.
 
-They are read into memory as a whole and looked up by the library's reader in Python. Its reader in
-C is faster, but maps the file: one that is written over in place, as `cp` does, would end the
-gateway with SIGBUS.
+They are read into memory as a whole and looked up by the library's reader in Python, in which no
+damaged file can do more than raise an error. Its reader in C takes 2.5 us in place of 30 to 50, but
+maps the file: one that is written over in place, as `cp` does, would end the gateway with SIGBUS.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class GeoipSource(FileSource):
 
 
 class _Finder:
-    """Looks addresses up, in some 20 us; see `AddressPlaces.find`."""
+    """Looks addresses up, in 30 to 50 us; see `AddressPlaces.find`."""
 
     def __init__(self, reader: Reader, word: str, path: Path) -> None:
         self._reader = reader

@@ -432,6 +432,33 @@ routes:
     assert statuses(gateway, "/header", 3) == [429] * 3
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reload_changes_what_is_counted(
+    start_gateway: StartGateway, upstream: Meter, tmp_path: Path, workers: int
+) -> None:
+    """From then on; a request that is under way is settled as it began."""
+    config = f"""
+server: {{ workers: {workers} }}
+policies:
+  tokens: {{ limit: 1000/h per all, algorithm: fixed_window, cost: {{ settle: COST }} }}
+routes:
+  /**: {{ upstream: {upstream.url}, policies: tokens }}
+"""
+    gateway = start_gateway(config.replace("COST", "header:X-Cost"))
+    upstream.gate.clear()
+    with RawClient(gateway.port) as client:
+        client.request("/header?used=100")
+        assert upstream.arrived.acquire(timeout=20)
+        file = tmp_path / f"gateway-{gateway.port}.yaml"
+        file.write_text(file.read_text().replace("header:X-Cost", "2 * header:X-Cost"))
+        done = httpx.post(f"{gateway.admin_url}/reload", json={}, timeout=30)
+        assert done.status_code == 200, done.text
+        upstream.gate.set()
+        assert left(client.read()) == 999
+    assert left(get(gateway.port, "/header?used=100")) == 899
+    assert left(get(gateway.port, "/nothing")) == 699
+
+
 def test_an_outage_forgets_no_debt(
     start_gateway: StartGateway, upstream: Meter, redis_server: RedisServer
 ) -> None:

@@ -42,6 +42,7 @@ def test_fields_hold_what_was_decided(
         for limit, draft, legacy, title in limits
     ]
     made = LimitFields(rules)
+    of_tiers = LimitFields([rule(parse_limit("7/s").limit)], is_tiered=True)
     states: list[int | None] = [None] * len(rules)
     now = 0
     for passed in times:
@@ -55,6 +56,7 @@ def test_fields_hold_what_was_decided(
             states = [state for state, _ in results]
         lines = made.lines(rules, verdict)
         assert made.lines(list(rules), verdict) == lines, "a route's own rules take a short cut"
+        assert of_tiers.lines(rules, verdict) == lines, "the rules of a tier are known again"
         fields = fields_of(lines)
         drafted = [
             (each, decision)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Mapping
 
 import pytest
@@ -108,6 +110,14 @@ def test_it_counts_as_python_does(a: int, b: int, c: int) -> None:
     }
     for text, result in wanted.items():
         assert value(text) == result
+
+
+def test_it_is_sent_to_other_processes() -> None:
+    """As what it was written as."""
+    read = parse_expression("1 + size / 64KiB")
+    for other in (pickle.loads(pickle.dumps(read)), copy.deepcopy(read)):  # noqa: S301 - our own
+        assert (other, other.names, hash(other)) == (read, ("size",), hash(read))
+        assert other.compile(lambda _: lambda _: 65_536.0)(None) == 2
 
 
 def test_costs_are_whole_and_bounded() -> None:

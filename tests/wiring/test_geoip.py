@@ -7,12 +7,16 @@ import random
 from pathlib import Path
 
 import pytest
+from multidict import CIMultiDict
 
+from gateway import Limiter
 from gateway.base.errors import StartError, UnusableFileError
 from gateway.config.checking.check import check_text
+from gateway.integrations.guard import Guard, Head
 from gateway.routing.places import AddressPlaces
 from gateway.wiring import geoip
 from gateway.wiring.geoip import GeoipSource, require_reader
+from gateway.wiring.sources import source_problems
 from tests.geoip import MARKER, country, database, system, write_countries
 
 COUNTRIES = {
@@ -208,6 +212,21 @@ def test_no_more_addresses_are_remembered_than_said(tmp_path: Path) -> None:
     assert places.find.cache_info().currsize == geoip.CACHE  # type: ignore[attr-defined]
 
 
+async def test_middlewares_look_addresses_up(tmp_path: Path) -> None:
+    """As the gateway does."""
+    path = tmp_path / "country.mmdb"
+    write_countries(path, {"203.0.113.0/24": "DE", "2001:db8::/32": "DE"})
+    policy = {"limit": "1/h per country", "if_missing": "skip"}
+    config = {"geoip": {"country": str(path)}, "policies": {"land": policy}}
+    async with Limiter.from_mapping(config) as limiter:
+        guard = Guard(limiter, "land")
+        refused = [
+            (await guard.admit(Head(peer, "GET", "/", "", CIMultiDict()))).answer is not None
+            for peer in ("203.0.113.1", "2001:db8::1", "192.0.2.1", "192.0.2.1")
+        ]
+    assert refused == [False, True, False, False]
+
+
 CONFIG = """
 geoip: {{ country: '{file}', asn: '{file}' }}
 routes:
@@ -226,3 +245,17 @@ def test_the_library_is_needed_only_by_those_who_use_it(
     assert "no_such_library" in raised.value.message
     assert "pip install" in raised.value.hint
     require_reader(check_text(CONFIG.format(file="x.mmdb", key="ip"), file="text").config)
+
+
+def test_the_check_reads_databases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those that are used, unless the library is missing where it runs."""
+    path = tmp_path / "country.mmdb"
+    config = check_text(CONFIG.format(file=path, key="country"), file="text").config
+    (finding,) = source_problems(config)
+    assert finding.path == ("geoip", "country")
+    assert f"{path} cannot be read" in finding.message
+    write_countries(path, {"203.0.113.0/24": "DE"})
+    assert list(source_problems(config)) == []
+    path.unlink()
+    monkeypatch.setattr(geoip, "LIBRARY", "no_such_library")
+    assert list(source_problems(config)) == []
