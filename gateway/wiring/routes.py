@@ -137,7 +137,8 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
 
     It does not if turns are handed back (a queue, a lease), if refusals are counted themselves, if
     the numbers of a key are read from a table that changes, or if the response has something in it
-    that differs between two requests, such as the time of day.
+    that differs between two requests, such as the time of day. (The lists of conditions may change
+    as well. They take seconds to do so, and a refusal is repeated for a tenth of one at most.)
     """
     templates = (*edits.set.values(), *edits.add.values())
     return not any(template.names for template in templates) and all(
