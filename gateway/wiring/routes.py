@@ -153,7 +153,9 @@ def _repeats_refusals(plan: Plan, edits: FieldEdits) -> bool:
 
     It does not if something is given back (a queue, a lease, a cost), if refusals are counted
     themselves, if the numbers of a key are read from a table that changes, or if the response has
-    something in it that differs between two requests, such as the time of day.
+    something in it that differs between two requests, such as the time of day. (The lists of
+    conditions may change as well. They take seconds to do so, and a refusal is repeated for a tenth
+    of one at most.)
     """
     templates = (*edits.set.values(), *edits.add.values())
     if isinstance(plan, CostedPlan) and plan.settles:

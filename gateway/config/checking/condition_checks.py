@@ -1,4 +1,4 @@
-"""Conditions that are valid but never hold, and clients that are both allowed and denied."""
+"""Conditions that are valid but never hold, and clients that are both let in and denied."""
 
 from __future__ import annotations
 
@@ -68,11 +68,12 @@ def _outside(name: str, policy: PolicyConfig, patterns: Sequence[Pattern]) -> It
 def _allowed_and_denied(config: GatewayConfig) -> Iterator[Finding]:
     for index, route in enumerate(config.routes):
         denied = (*config.deny, *route.deny)
-        for position, member in enumerate(route.allow or ()):
-            if denied and covers_members(denied, [member]):
-                message = f"{member} is denied as well, so these clients get 403"
-                place = ("routes", index, "allow", position)
-                yield Finding(place, message, "remove it here, or from deny")
+        for key, members in (("client", route.client), ("allow", route.allow or ())):
+            for position, member in enumerate(members):
+                if covers_members(denied, [member]):
+                    message = f"{member} is denied as well, so these clients get 403"
+                    place = ("routes", index, key, position)
+                    yield Finding(place, message, "remove it here, or from deny")
 
 
 def _places_of_certificates(config: GatewayConfig) -> Iterator[Path]:
