@@ -144,12 +144,13 @@ class Settlement:
         self._parts = parts
         self._whole = whole
 
-    def settle(self, status: int, answer: Callable[[int], Any]) -> None:
+    def settle(self, status: int, answer: Callable[[int], Any], *, is_cut: bool) -> None:
         """Count what the request has cost.
 
         Args:
             status: of the response; 0 if there was none.
             answer: given the cost that was reserved, returns what `Costs.settle` reads.
+            is_cut: whether the response has ended too early, and may have cost more than it says.
         """
         for costs, policy, outcome in self._parts:
             if costs.counted is not None:
@@ -159,7 +160,7 @@ class Settlement:
             elif costs.settle is not None:
                 reserved = outcome.ask.cost
                 spent = costs.settle(answer(reserved))
-                if spent is None:
+                if spent is None or (is_cut and spent < reserved):
                     policy.metrics.unsettled += 1
                 elif spent > reserved:
                     policy.metrics.debited += spent - reserved

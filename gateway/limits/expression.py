@@ -8,8 +8,8 @@ There are numbers (with units of size and time), names, `+ - * /`, parentheses, 
 `min`, `max`, and `first`, which is the first of its arguments that there is. There is nothing else,
 so an expression always ends, and after as many steps as it has parts.
 
-A name whose value is missing, or is no number, makes the whole missing, except below `first`. A
-division by zero has no result either.
+A name whose value is missing, or is no number, makes the whole missing, except as an argument of a
+function, which looks at those that there are. A division by zero has no result either.
 """
 
 from __future__ import annotations
@@ -125,14 +125,15 @@ def as_number(text: object) -> Value:
     """Return the number that a header, a parameter or a field of JSON holds; None if it is none."""
     if isinstance(text, bool):
         return None
-    if isinstance(text, int | float):
-        return float(text) if abs(text) <= MAX_COST else None
     if isinstance(text, str) and _is_number(text.strip()):
-        return float(text)
-    return None
+        text = float(text)
+    if not isinstance(text, int | float) or text != text:  # noqa: PLR0124 - not a number
+        return None
+    # More than any limit has, whatever it is exactly.
+    return float(max(min(text, MAX_COST), -MAX_COST))
 
 
-_is_number = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?").fullmatch
+_is_number = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII).fullmatch
 
 
 def parse_expression(text: str) -> Expression:
@@ -286,9 +287,10 @@ def _called(name: str, parts: Sequence[_Build]) -> _Build:
             values: list[float] = []
             for one in each:
                 value = one(subject)
-                if value is None:
-                    return None
-                values.append(value)
+                if value is not None:
+                    values.append(value)
+            if not values:
+                return None
             return min(values) if name == "min" else max(values)
 
         return first if name == "first" else extreme

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 MAX_INFLATED: Final = 64 << 20
 """Bytes of a compressed response that are read: a small one may be made of very much."""
-MAX_LINE: Final = 256 << 10
-"""Bytes of a line of an event stream that are read."""
 _PIECE: Final = 64 << 10
 _FIELD: Final = rb"\r\n(?i:%b):[ \t]*([^\r\n]*)"
 _content_type = re.compile(_FIELD % b"content-type").search
@@ -25,7 +23,11 @@ _accepts_gzip = re.compile(
     rb"(?i)(?:^|[,:])\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))|,|$)"
 ).search
 _accept_line: Final = re.compile(rb"(?im)^accept-encoding:([^\r\n]*)\r\n")
-_IN_LINES: Final = (b"text/event-stream", b"application/x-ndjson", b"application/jsonl")
+_EVENTS: Final = b"text/event-stream"
+_IN_LINES: Final = (b"application/x-ndjson", b"application/jsonl")
+_ANY_WINDOW: Final = 32 + zlib.MAX_WBITS
+_BOM: Final = b"\xef\xbb\xbf"
+_LONGEST_PREFIX: Final = len(_BOM) + len(b"data:")
 
 
 class EndedAnswer(NamedTuple):
@@ -56,12 +58,13 @@ class AnswerMeter:
         names: the fields of a body in JSON that are wanted.
     """
 
-    __slots__ = ("_body", "_fields", "_names", "_settlement")
+    __slots__ = ("_body", "_fields", "_has_head", "_names", "_settlement")
 
     def __init__(self, settlement: Settlement, names: Sequence[str]) -> None:
         self._settlement = settlement
         self._names = names
         self._fields = b""
+        self._has_head = False
         self._body: _Body | None = None
 
     @property
@@ -72,8 +75,13 @@ class AnswerMeter:
     def head(self, head: AnswerHead) -> None:
         """Note the head of the response that is passed on."""
         self._fields = head.fields
+        self._has_head = True
         if self._names:
             self._body = _body(self._names, head.fields)
+
+    def replaced(self, fields: bytes) -> None:
+        """Note the fields of a response that the gateway answers with a page of its own."""
+        self._fields = fields
 
     def read(self, data: bytes) -> None:
         """Read a piece of its body."""
@@ -84,13 +92,14 @@ class AnswerMeter:
         """Note the lines after its body, each with a line end."""
         self._fields += b"\r\n" + lines
 
-    def end(self, status: int, sent: int, duration_us: int) -> None:
+    def end(self, status: int, sent: int, duration_us: int, *, is_broken: bool) -> None:
         """Settle: the response has ended.
 
         Args:
             status: of the response; 0 if there was none.
             sent: bytes of its body that were sent.
             duration_us: how long it took, in microseconds.
+            is_broken: whether something went wrong.
         """
         numbers: Mapping[str, float] = {}
         if self._body is not None:
@@ -100,7 +109,8 @@ class AnswerMeter:
         def ended(reserved: int) -> EndedAnswer:
             return EndedAnswer(status, sent, duration_us / 1e6, reserved, fields, numbers)
 
-        self._settlement.settle(status, ended)
+        # What the gateway answers itself is whole.
+        self._settlement.settle(status, ended, is_cut=is_broken and (self._has_head or not status))
 
 
 def readable_coding(fields: bytes) -> bytes:
@@ -122,20 +132,40 @@ class _Body:
     Args:
         names: what to look for.
         in_lines: whether each line of it is a text of its own.
+        in_events: whether each event of it is one.
         inflate: undoes its compression; None if it has none.
     """
 
-    __slots__ = ("_in_lines", "_inflate", "_inflated", "_is_lost", "_line", "_numbers")
+    __slots__ = (
+        "_begun",
+        "_in_events",
+        "_in_lines",
+        "_inflate",
+        "_inflated",
+        "_is_lost",
+        "_is_open",
+        "_is_read",
+        "_numbers",
+    )
 
     def __init__(
-        self, names: Sequence[str], *, in_lines: bool, inflate: zlib._Decompress | None
+        self,
+        names: Sequence[str],
+        *,
+        in_lines: bool,
+        in_events: bool,
+        inflate: zlib._Decompress | None,
     ) -> None:
         self._numbers = JsonNumbers(names)
         self._in_lines = in_lines
+        self._in_events = in_events
+        # The beginning of a line, until it is known whether it is read; whether a text is open.
+        self._begun = b""
+        self._is_read: bool | None = None
+        self._is_open = False
         self._inflate = inflate
         self._inflated = 0
         self._is_lost = False
-        self._line = b""
 
     def feed(self, data: bytes) -> None:
         """Read a piece of the body."""
@@ -144,9 +174,15 @@ class _Body:
             self._read(data)
             return
         try:
-            while data and not self._is_lost and not inflate.eof:
+            is_full = False
+            while (data or is_full) and not self._is_lost:
+                if inflate.eof:
+                    # Another member follows (RFC 1952, section 2.2).
+                    self._inflate = inflate = zlib.decompressobj(_ANY_WINDOW)
                 piece = inflate.decompress(data, _PIECE)
-                data = inflate.unconsumed_tail
+                # There may be more of it, although everything was taken.
+                is_full = len(piece) == _PIECE
+                data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
                 self._inflated += len(piece)
                 self._is_lost = self._inflated > MAX_INFLATED
                 self._read(piece)
@@ -156,9 +192,8 @@ class _Body:
     def end(self) -> Mapping[str, float]:
         """Return what was found."""
         if self._in_lines:
-            self._take(self._line)
-        else:
-            self._numbers.end()
+            self._read_line(b"", ends=True)
+        self._numbers.end()
         return self._numbers.found
 
     def _read(self, data: bytes) -> None:
@@ -168,24 +203,39 @@ class _Body:
             self._numbers.feed(data)
             return
         *lines, rest = data.split(b"\n")
-        if lines:
-            self._take(self._line + lines[0])
-            for line in lines[1:]:
-                self._take(line)
-            self._line = rest
-        else:
-            self._line += rest
-        if len(self._line) > MAX_LINE:
-            # What is left of it is no text that begins with a brace.
-            self._line = b""
+        for line in lines:
+            self._read_line(line, ends=True)
+        self._read_line(rest, ends=False)
 
-    def _take(self, line: bytes) -> None:
-        """Read a whole line: `data: {...}` of an event stream, or the text alone."""
-        text = line.removeprefix(b"data:").strip()
-        if text[:1] == b"{":
-            self._numbers.begin()
-            self._numbers.feed(text)
+    def _read_line(self, piece: bytes, *, ends: bool) -> None:
+        """Read a piece of a line: of `data: {...}` in an event stream, or of the text alone."""
+        if self._is_read is None:
+            self._begun += piece
+            if not ends and len(self._begun) < _LONGEST_PREFIX:
+                return
+            piece, self._begun = self._begun.removeprefix(_BOM), b""
+            self._is_read = self._begin_line(piece)
+            piece = piece.removeprefix(b"data:")
+        if self._is_read:
+            self._numbers.feed(piece)
+        if ends:
+            if self._is_read:
+                self._numbers.feed(b"\n")
+            self._is_read = None
+
+    def _begin_line(self, line: bytes) -> bool:
+        """Return whether a line is read; begin a text where one begins."""
+        if self._in_events and not line.strip():
+            self._is_open = False
+            return False
+        if self._in_events and not line.startswith(b"data:"):
+            return False
+        if not self._is_open:
             self._numbers.end()
+            self._numbers.begin()
+            # The lines of one event are one text, all others are each for themselves.
+            self._is_open = self._in_events
+        return True
 
 
 def _body(names: Sequence[str], fields: bytes) -> _Body | None:
@@ -196,7 +246,9 @@ def _body(names: Sequence[str], fields: bytes) -> _Body | None:
         if codings not in ([b"gzip"], [b"x-gzip"], [b"deflate"]):
             return None
         # Both containers, found out by their first bytes.
-        inflate = zlib.decompressobj(32 + zlib.MAX_WBITS)
+        inflate = zlib.decompressobj(_ANY_WINDOW)
     found = _content_type(fields)
     kind = b"" if found is None else found.group(1).split(b";")[0].strip().lower()
-    return _Body(names, in_lines=kind in _IN_LINES, inflate=inflate)
+    in_events = kind == _EVENTS
+    in_lines = in_events or kind in _IN_LINES
+    return _Body(names, in_lines=in_lines, in_events=in_events, inflate=inflate)

@@ -373,7 +373,8 @@ class Driver:
             if ruling.meter is not None:
                 # A client that left has no response, and its request counts.
                 status = 0 if exchange.status == CLIENT_LEFT else exchange.status
-                ruling.meter.end(status, exchange.sent, duration_us)
+                is_broken = bool(exchange.error)
+                ruling.meter.end(status, exchange.sent, duration_us, is_broken=is_broken)
                 ruling.meter = None
             if exchange.status != SWITCHED:
                 # A WebSocket was counted when the protocol was switched.

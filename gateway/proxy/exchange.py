@@ -259,6 +259,8 @@ class Exchange:
             self.release()
             return self._next()
         if route.intercepted is not None and answer.status in route.intercepted:
+            if ruling.meter is not None:
+                ruling.meter.replaced(answer.head.fields)
             self.give_up()
             return intercepted(answer.status, answer.head.fields)
         if answer.status == SWITCHED:

@@ -20,6 +20,9 @@ from gateway.routing.values import AMBIGUOUS, Ambiguity, Values
 BODY_KEYS: Final = ("json", "form")
 """Kinds of key words that name fields of bodies."""
 
+MAX_WHOLE: Final = 2**53
+"""From here on, not every whole number has a float of its own."""
+
 _is_json: Final = re.compile(
     r"application/(?:[A-Za-z0-9.!#$&^_+-]+\+)?json(?:\s*;\s*charset=\"?utf-8\"?)?\s*",
     re.IGNORECASE,
@@ -92,6 +95,9 @@ def _member(value: Any, name: str) -> Any:
 
 
 def _text(value: Any) -> Values:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_WHOLE:
+        # Another spelling of the same number: 1000.0, 1e3.
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str | Ambiguity) else None

@@ -223,6 +223,9 @@ def _rules(
     """
     # Without turns from a store, the wait does not show how many requests wait.
     queue_max = 0 if isinstance(policy.terms, Eventual) else policy.queue_max
+    if config.cost.is_own:
+        # As many turns as the requests take; each gateway counts those whose costs differ.
+        queue_max *= config.cost.reserve.constant or 0
     is_exempt = key_of.exempt(config) if isinstance(key_of, RouteKeys) else None
     rules: list[Rule] = []
     titles = titles_of(policy.name, lines)

@@ -65,6 +65,8 @@ def _response(kind: str, used: int) -> bytes:
         "twice": _plain(b"ok", f"X-Cost: {used}", f"X-Cost: {used + 1}"),
         "trailer": _chunked(b"ok", "Trailer: X-Cost", trailer=f"X-Cost: {used}\r\n"),
         "bytes": _plain(b"x" * used),
+        "stuck": _chunked(events, "Content-Type: text/event-stream").removesuffix(b"0\r\n\r\n"),
+        "failure": b"HTTP/1.1 500 So\r\nX-Cost: %d\r\nContent-Length: 0\r\n\r\n" % used,
         "status": b"HTTP/1.1 %d So\r\nContent-Length: 0\r\n\r\n" % used,
     }
     return known.get(kind, _plain(b"nothing is said"))
@@ -411,6 +413,70 @@ def test_what_an_upstream_may_send_can_be_read(
         get(gateway.port, path, "Accept-Encoding: br, gzip")
     told = [header_values(head, "Accept-Encoding") for head in upstream.heads]
     assert told == [["gzip"], ["br, gzip"]]
+
+
+def test_what_clients_cannot_make_cheaper(start_gateway: StartGateway, upstream: Meter) -> None:
+    """A number that is none, or is too large; leaving before the end; an error page."""
+    gateway = start_gateway(
+        """
+error_pages: { 5xx: { text: sorry, intercept: true } }
+policies:
+  most: { limit: 1000/h per all, cost: "max(500, json:n)" }
+  plain: { limit: 1000/h per header:X-Key, cost: json:n }
+  cut: { limit: 1000/h per all, cost: { reserve: 100, settle: json:usage.total_tokens } }
+  failed: { limit: 1000/h per all, algorithm: fixed_window, cost: { settle: header:X-Cost } }
+routes:
+  /most: { upstream: URL, policies: most }
+  /plain: { upstream: URL, policies: plain }
+  /cut/**: { upstream: URL, policies: cut }
+  /failed/**: { upstream: URL, policies: failed }
+""".replace("URL", upstream.url)
+    )
+
+    def ask(path: str, content: str, key: str = "") -> httpx.Response:
+        fields = {"Content-Type": "application/json", "X-Key": key}
+        return httpx.post(f"{gateway.url}{path}", content=content, headers=fields)
+
+    assert [ask("/most", text).status_code for text in ('{"n": -1}', "{}", '{"n": 1}')] == [
+        *(200, 200, 429)
+    ]
+    for text, wanted in (("1e2", 900), ("200.0", 800), ("10000000000000000", None), ("1e300", 999)):
+        answer = ask("/plain", f'{{"n": {text}}}', key=text)
+        assert answer.status_code == (429 if wanted is None else 200), text
+        if wanted is not None:
+            assert answer.headers["X-RateLimit-Remaining"] == str(wanted), text
+    with RawClient(gateway.port) as client:
+        client.request("/cut/stuck?used=5")
+        assert client.sock.recv(1 << 16)
+    assert wait_for_metric(gateway, "sluice_unsettled_requests_total", 1, policy="cut")
+    assert metric(gateway, "sluice_settled_cost_total", policy="cut", direction="returned") == 0
+    assert get(gateway.port, "/failed/failure?used=300", "Accept: text/plain").body == b"sorry"
+    assert left(get(gateway.port, "/failed/nothing")) == 699
+
+
+def test_a_queue_counts_requests_whatever_they_cost(
+    start_gateway: StartGateway, upstream: Meter
+) -> None:
+    """As many may wait as it says."""
+    gateway = start_gateway(
+        """
+policies:
+  two: { limit: 2/h per all, cost: 2, queue: { max: 3, max_wait: 100h } }
+  any: { limit: 2/h per all, cost: "1 + 1 * header:X-Weight", queue: { max: 3, max_wait: 100h } }
+routes:
+  /two: { upstream: URL, policies: two }
+  /any: { upstream: URL, policies: any }
+""".replace("URL", upstream.url)
+    )
+    for name in ("two", "any"):
+        waiting = [RawClient(gateway.port) for _ in range(3)]
+        assert get(gateway.port, f"/{name}", "X-Weight: 1").status == 200
+        for client in waiting:
+            client.request(f"/{name}", "X-Weight: 1")
+        assert wait_for_metric(gateway, "sluice_policy_waiting", 3, policy=name)
+        assert get(gateway.port, f"/{name}", "X-Weight: 1").status == 429
+        for client in waiting:
+            client.close()
 
 
 def test_several_workers_share_what_is_owed(start_gateway: StartGateway, upstream: Meter) -> None:

@@ -53,7 +53,9 @@ def test_names() -> None:
     names = {"size": 100_000.0, "header:X-Cost": None, "json:usage.total_tokens": 7.0}
     assert value("1 + size / 64KiB", names) == 1 + 100_000 / 65_536
     assert value("1 + header:X-Cost", names) is None
-    assert value("max(1, header:X-Cost)", names) is None
+    assert value("max(1, header:X-Cost)", names) == 1
+    assert value("min(5, size, header:X-Cost)", names) == 5
+    assert value("max(header:X-Cost, query:no)", names) is None
     assert value("first(header:X-Cost, json:usage.total_tokens, 3)", names) == 7
     assert value("first(header:X-Cost, query:no)", names) is None
     assert value("header:X-Cost * 0", names) is None
@@ -138,8 +140,11 @@ def test_costs_are_whole_and_bounded() -> None:
         ("", None),
         (None, None),
         (True, None),
-        ("9" * 16, None),
-        (10**400, None),
+        ("9" * 16, float(MAX_COST)),
+        ("9" * 500, float(MAX_COST)),
+        (10**400, float(MAX_COST)),
+        (float("inf"), float(MAX_COST)),
+        (float("nan"), None),
         ("٣", None),
     ],
 )

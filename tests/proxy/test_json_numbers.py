@@ -50,8 +50,8 @@ def wanted(value: object, fields: Sequence[str] = FIELDS) -> dict[str, float]:
         part = value
         for key in field.split("."):
             part = part.get(key) if isinstance(part, dict) else None
-        if isinstance(part, int | float) and not isinstance(part, bool) and abs(part) <= MAX_COST:
-            found[field] = float(part)
+        if isinstance(part, int | float) and not isinstance(part, bool):
+            found[field] = float(max(min(part, MAX_COST), -MAX_COST))
     return found
 
 

@@ -24,7 +24,7 @@ _SETTLED_HINT: Final = f"use header:NAME, json:NAME, {', '.join(OF_ANSWERS[:-1])
 _is_answer_word: Final = re.compile(
     r"header:[A-Za-z0-9_.-]+|json:[A-Za-z0-9_$@:-]+(\.[A-Za-z0-9_$@:-]+)*"
 ).fullmatch
-_is_status: Final = re.compile(r"[1-5](?:[0-9]{2}|xx)").fullmatch
+_is_status: Final = re.compile(r"101|[2-5](?:[0-9]{2}|xx)").fullmatch
 
 
 def _read(value: object) -> Expression:
@@ -128,8 +128,8 @@ Status = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 100, "maximum": 599},
-                {"type": "string", "pattern": "^[1-5]([0-9]{2}|xx)$"},
+                {"type": "integer", "minimum": 101, "maximum": 599},
+                {"type": "string", "pattern": "^(101|[2-5]([0-9]{2}|xx))$"},
             ]
         }
     ),
