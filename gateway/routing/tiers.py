@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from gateway.base.errors import BadRequestError
@@ -56,15 +56,27 @@ def tier_by_name(word: str, names: Collection[str], read: Read) -> FindTier:
     return lambda request: find(request) if request.is_from_proxy else ""
 
 
-def tier_by_table(word: str, table: TierTable, read: Read) -> FindTier:
-    """Return a function for requests of clients that a table has.
+def tier_by_client(
+    word: str, clients: Mapping[str, str], table: TierTable | None, read: Read
+) -> FindTier:
+    """Return a function for requests of clients whose tiers are known.
 
     Args:
         word: the key word of the value that names the client.
-        table: the table.
+        clients: the tiers of some clients.
+        table: those of all others; None if they have none.
         read: reads that value.
     """
-    return _finder(word, table.find, read)
+    if not clients and table is not None:
+        return _finder(word, table.find, read)
+
+    def tier_of(client: str) -> str:
+        tier = clients.get(client)
+        if tier is not None:
+            return tier
+        return "" if table is None else table.find(client)
+
+    return _finder(word, tier_of, read)
 
 
 def _finder(word: str, tier_of: Callable[[str], str], read: Read) -> FindTier:

@@ -37,7 +37,7 @@ from gateway.routing.path_parameter import compile_path_parameter
 from gateway.routing.request_view import Condition
 from gateway.routing.secret_key import KeyHash, hashed
 from gateway.routing.throttlex_key import compile_throttlex_key
-from gateway.routing.tiers import FindTier, tier_by_name, tier_by_table
+from gateway.routing.tiers import FindTier, tier_by_client, tier_by_name
 from gateway.routing.values import Read
 from gateway.wiring.conditions import compile_exempt
 from gateway.wiring.sources import Sources
@@ -132,10 +132,11 @@ class RouteKeys:
         per, unknown = config.tier.per, config.tier.unknown
         table = self._sources.tables.get(name)
         read = reader_of(per, self.readers)
-        if table is None:
+        if config.tier.is_named:
             find = tier_by_name(per, config.tiers, read)
         else:
-            find = tier_by_table(per, table.content, read)
+            in_table = None if table is None else table.content
+            find = tier_by_client(per, config.tier.clients, in_table, read)
         return find if unknown == OWN else lambda request: find(request) or unknown
 
     def of_throttlex(self, labels: Sequence[str], per: Sequence[str], if_missing: str) -> KeyOf:

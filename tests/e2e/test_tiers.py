@@ -103,6 +103,34 @@ def test_a_file_has_the_tiers_of_keys(gateway: Gateway) -> None:
     assert _ask(gateway, "/keys", "X-API-Key: k1", "X-API-Key: k3").status == 400
 
 
+def test_single_clients_have_tiers(start_gateway: StartGateway, file: Path) -> None:
+    """Whatever the file says of them; without a file, others have the limits of the policy."""
+    gateway = start_gateway(
+        f"""
+policies:
+  both:
+    limit: 1/h per header:X-API-Key
+    tier: {{ per: header:X-API-Key, file: '{file}', clients: {{ k1: pro, k9: free }} }}
+    tiers: {{ free: 2/h, pro: 3/h }}
+  alone:
+    limit: 1/h per query:key
+    tier: {{ per: query:key, clients: {{ k1: internal, k2: pro }} }}
+    tiers: {{ pro: 2/h, internal: unlimited }}
+routes:
+  /both: {{ respond: hello, policies: both }}
+  /alone: {{ respond: hello, policies: alone }}
+"""
+    )
+
+    def passed(path: str, *fields: str) -> int:
+        return [get(gateway.port, path, *fields).status for _ in range(5)].count(200)
+
+    keys = ("k1", "k9", "k3", "k4")
+    assert [passed("/both", f"X-API-Key: {key}") for key in keys] == [3, 2, 3, 1]
+    assert [passed(f"/alone?key={key}") for key in ("k1", "k2", "k3")] == [5, 2, 1]
+    assert passed("/alone?key=k1&key=k3") == 0
+
+
 def test_who_is_in_no_tier_may_be_refused(gateway: Gateway) -> None:
     """With 403; several cookies count if all of them have one tier."""
     assert _statuses(gateway, "/cookies", "Cookie: sid=k1") == [200, 429, 429, 429]

@@ -65,7 +65,7 @@ def tiers_that_are_not_kept(config: GatewayConfig) -> Iterator[Finding]:
         elif capabilities_of(config.store.url).is_gatekeeper:
             message = "masters of Smockron have the same limits for all clients"
             yield Finding(place, message, "remove the tiers, or use another store")
-        elif tier.file is None and tier.per.startswith("header:") and not config.trusted_proxies:
+        elif tier.is_named and tier.per.startswith("header:") and not config.trusted_proxies:
             message = (
                 f"only trusted proxies can name tiers in {as_written((tier.per,))}: there are none"
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gateway.config.explaining.limits import explain_limit
@@ -63,15 +64,28 @@ def explain_exceptions(policy: PolicyConfig) -> Iterator[str]:
         yield f"It does not count {_condition(exception)}."
 
 
+def _clients(tiers: Mapping[str, str]) -> str:
+    """Say how many have each tier: their names may be credentials."""
+    counts = Counter(tiers.values())
+    return join(
+        [
+            f"{number(count)} {'client has' if count == 1 else 'clients have'} tier {tier}"
+            for tier, count in counts.items()
+        ]
+    )
+
+
 def explain_tiers(policy: PolicyConfig, *, by_clock: bool) -> Iterator[str]:
     """Say which clients have other limits."""
     tier = policy.tier
     if tier is None:
         return
     what = key_word(tier.per)
+    if tier.clients:
+        yield f"By {what}, {_clients(tier.clients)}."
     if tier.file is not None:
         yield f"Clients have the tiers in {tier.file}, which is read again when it changes."
-    else:
+    elif tier.is_named:
         who = " of trusted proxies" if tier.per.startswith("header:") else ""
         whose = "their " if tier.per in PLACE_KEYS else ""
         yield f"Clients have the tier that {whose}{what}{who} names."

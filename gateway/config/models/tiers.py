@@ -22,13 +22,14 @@ from gateway.config.models.lists import read_word
 from gateway.config.values.base import Model
 from gateway.config.values.findings import KEY
 from gateway.config.values.lines import check_line
-from gateway.config.values.places import FilePath
+from gateway.config.values.places import FieldText, FilePath
 from gateway.config.values.types import LimitLine, Line, ListOf, describe, problem
 from gateway.limits.key_words import PLACE_KEYS
 from gateway.routing.value_set import MAX_NUMBER
 
 MAX_TIERS: Final = MAX_NUMBER
 MAX_LIMITS: Final = 16
+MAX_CLIENTS: Final = 10_000
 UNLIMITED: Final = "unlimited"
 DENY: Final = "deny"
 BY_ADDRESS: Final = "ip"
@@ -57,6 +58,9 @@ class TierConfig(Model):
         description="A file with a client and its tier on each line, up to a million, as CSV, or "
         "as YAML if its name ends in .yaml or .yml. It is read again when it changes.",
     )
+    clients: Annotated[dict[str, FieldText], Field(max_length=MAX_CLIENTS)] = Field(
+        {}, description="Single clients and their tiers, whatever the file says of them."
+    )
     unknown: Annotated[str, PlainValidator(_read_unknown), WithJsonSchema({"type": "string"})] = (
         Field(
             OWN,
@@ -77,11 +81,16 @@ class TierConfig(Model):
             hint = "use header:NAME and the like; for networks, except: 10.0.0.0/8"
             raise problem(message, hint, under=("per",))
         can_choose = not self.per.startswith(("header:", "client_cert:", "jwt:", *PLACE_KEYS))
-        if self.file is None and can_choose:
+        if self.is_named and can_choose:
             message = f"clients could choose their tier: {self.per}"
             hint = "use a header that a trusted proxy sets, or a file of clients and their tiers"
             raise problem(message, hint, under=("per",))
         return self
+
+    @property
+    def is_named(self) -> bool:
+        """Whether requests name their tier, and not only their client."""
+        return self.file is None and not self.clients
 
 
 def _unlimited_as_none(value: object) -> object:
@@ -153,6 +162,11 @@ def check_tiers(policy: Tiered, algorithm: str, *, count_refused: bool, is_throt
         raise problem(
             f"there is no tier {unknown!r}", f"use one of {names}", under=("tier", "unknown")
         )
+    for client, name in policy.tier.clients.items():
+        if name not in policy.tiers:
+            names = ", ".join(policy.tiers)
+            under = ("tier", "clients", client)
+            raise problem(f"there is no tier {name!r}", f"use one of {names}", under=under)
     for name, lines in policy.tiers.items():
         for index, line in enumerate(lines):
             try:
