@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from gateway.limiter.costs import Settlement
     from gateway.proxy.upstream.answer_head import AnswerHead
 
-MAX_INFLATED: Final = 64 << 20
-"""Bytes of a compressed response that are read: a small one may be made of very much."""
+MAX_RATIO: Final = 64
+"""Bytes that are read of a compressed response for each of its own: a few may hold very many."""
+SPARE: Final = 1 << 20
+"""Bytes that are read of it whatever their number was."""
 _PIECE: Final = 64 << 10
 _FIELD: Final = rb"\r\n(?i:%b):[ \t]*([^\r\n]*)"
 _content_type = re.compile(_FIELD % b"content-type").search
@@ -140,8 +142,8 @@ class _Body:
         "_begun",
         "_in_events",
         "_in_lines",
+        "_inflatable",
         "_inflate",
-        "_inflated",
         "_is_lost",
         "_is_open",
         "_is_read",
@@ -164,7 +166,7 @@ class _Body:
         self._is_read: bool | None = None
         self._is_open = False
         self._inflate = inflate
-        self._inflated = 0
+        self._inflatable = SPARE
         self._is_lost = False
 
     def feed(self, data: bytes) -> None:
@@ -174,6 +176,7 @@ class _Body:
             self._read(data)
             return
         try:
+            self._inflatable += len(data) * MAX_RATIO
             is_full = False
             while (data or is_full) and not self._is_lost:
                 if inflate.eof:
@@ -183,8 +186,8 @@ class _Body:
                 # There may be more of it, although everything was taken.
                 is_full = len(piece) == _PIECE
                 data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-                self._inflated += len(piece)
-                self._is_lost = self._inflated > MAX_INFLATED
+                self._inflatable -= len(piece)
+                self._is_lost = self._inflatable < 0
                 self._read(piece)
         except zlib.error:
             self._is_lost = True

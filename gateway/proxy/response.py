@@ -6,6 +6,7 @@ streamed with backpressure.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -171,6 +172,8 @@ async def relay(
             exchange.sent += len(data)
             if meter is not None:
                 meter.read(data)
+                # Reading in it takes a while, and others want to be served.
+                await asyncio.sleep(0)
             client.send(chunk(data, is_chunked=is_chunked))
     if meter is not None:
         meter.trailers(trailer_lines(answer.trailers))

@@ -49,15 +49,11 @@ def hidden_fields(config: GatewayConfig) -> Hidden:
 def limiting_fields(config: GatewayConfig) -> Iterator[str]:
     """Yield the names of fields that requests are counted by, or not counted because of."""
     for policy in with_candidates(config.policies).values():
-        for line in policy.limits:
-            yield from headers_of(line.per)
-            yield from _of_tokens(config, line.per)
-        for line in (line for lines in policy.tiers.values() for line in lines):
-            yield from headers_of(line.per)
-            yield from _of_tokens(config, line.per)
-        if policy.tier is not None:
-            yield from headers_of((policy.tier.per,))
-            yield from _of_tokens(config, (policy.tier.per,))
+        lines = [line for lines in (policy.limits, *policy.tiers.values()) for line in lines]
+        words = [word for line in lines for word in line.per]
+        words += policy.cost.words if policy.tier is None else [policy.tier.per, *policy.cost.words]
+        yield from headers_of(words)
+        yield from _of_tokens(config, words)
         for condition in policy.conditions:
             yield from condition.headers
             if condition.preflight:

@@ -425,7 +425,9 @@ policies:
   plain: { limit: 1000/h per header:X-Key, cost: json:n }
   cut: { limit: 1000/h per all, cost: { reserve: 100, settle: json:usage.total_tokens } }
   failed: { limit: 1000/h per all, algorithm: fixed_window, cost: { settle: header:X-Cost } }
+  weighed: { limit: 1000/h per all, cost: header:X-Weight }
 routes:
+  /weighed: { upstream: URL, policies: weighed }
   /most: { upstream: URL, policies: most }
   /plain: { upstream: URL, policies: plain }
   /cut/**: { upstream: URL, policies: cut }
@@ -450,6 +452,8 @@ routes:
         assert client.sock.recv(1 << 16)
     assert wait_for_metric(gateway, "sluice_unsettled_requests_total", 1, policy="cut")
     assert metric(gateway, "sluice_settled_cost_total", policy="cut", direction="returned") == 0
+    get(gateway.port, "/weighed", "X_Weight: 50")
+    assert b"50" not in upstream.heads[-1]
     assert get(gateway.port, "/failed/failure?used=300", "Accept: text/plain").body == b"sorry"
     assert left(get(gateway.port, "/failed/nothing")) == 699
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.proxy.answer_meter import (
-    MAX_INFLATED,
+    SPARE,
     AnswerMeter,
     EndedAnswer,
     readable_coding,
@@ -114,8 +114,10 @@ def test_what_cannot_be_read(body: bytes, lines: list[str]) -> None:
 
 def test_what_is_too_long() -> None:
     """A bomb is left alone at its bound."""
-    bomb = gzip.compress(b" " * (MAX_INFLATED + (1 << 20)) + WHOLE)
+    bomb = gzip.compress(b" " * (8 * SPARE) + WHOLE)
     assert found(bomb, JSON, "Content-Encoding: gzip") == {}
+    large = gzip.compress(b'{"text": "%b", ' % (b"some words; " * 60_000) + WHOLE[1:])
+    assert found(large, JSON, "Content-Encoding: gzip") == {FIELD: 42.0}
 
 
 @pytest.mark.parametrize(
