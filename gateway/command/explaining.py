@@ -180,7 +180,7 @@ def _others(found: Findings) -> Iterator[str]:
 
 def _of_limit(policy: PolicyConfig, limit: CountedLimit) -> Iterator[str]:
     from gateway.config.explaining.limits import explain_limit
-    from gateway.config.values.words import number
+    from gateway.config.values.words import join, number
     from gateway.wiring.policies import titles_of
 
     name, title = limit.rule.policy.name, limit.rule.title
@@ -191,6 +191,8 @@ def _of_limit(policy: PolicyConfig, limit: CountedLimit) -> Iterator[str]:
         yield f"  Tier of policy {name}: {tier}."
     yield f"  Policy {name}: {line.text}: {explain_limit(line)}."
     settled = "" if policy.cost.settle is None else ", settled by the response"
+    if policy.count_when:
+        settled = f", given back unless the response is {join(policy.count_when, 'or')}"
     yield f"    Key: {limit.key}. Cost: {number(limit.cost)}{settled}."
     if not limit.is_enforced:
         yield "    Not enforced: it is only tried out."

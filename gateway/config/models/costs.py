@@ -191,7 +191,7 @@ def check_costs(policy: Costed) -> None:
         message = "a policy that counts refused requests gives nothing back"
         raise _at(place, message, "remove count_refused")
     if policy.cost.settle is not None and said.consistency != "strict":
-        message = f"the store must know what is owed, and a {said.consistency} policy does not ask"
+        message = f"the store must know what is owed, and is not asked if {said.consistency}"
         raise _at(place, message, "use strict, which is the default")
     if all(line.limit.algorithm == "concurrency" for line in said.limits):
         raise _at(place, "requests in flight are not counted afterwards", "use a rate")
