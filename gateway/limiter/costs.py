@@ -144,7 +144,12 @@ class Settlement:
         self._parts = parts
         self._whole = whole
 
-    def settle(self, status: int, answer: Callable[[int], Any], *, is_cut: bool) -> None:
+    def settle(
+        self,
+        status: int,
+        answer: Callable[[int], Any],
+        is_cut: bool,  # noqa: FBT001 - called by position
+    ) -> None:
         """Count what the request has cost.
 
         Args:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.proxy.json_numbers import JsonNumbers
 
 if TYPE_CHECKING:
-    from gateway.limiter.costs import Settlement
     from gateway.proxy.upstream.answer_head import AnswerHead
 
 MAX_RATIO: Final = 64
@@ -52,18 +51,22 @@ class EndedAnswer(NamedTuple):
     numbers: Mapping[str, float]
 
 
+Settle = Callable[[int, Callable[[int], EndedAnswer], bool], None]
+"""Settles, given the status, what returns the rest, and whether the response was cut."""
+
+
 class AnswerMeter:
     """Reads a response on its way, and settles what its request has cost.
 
     Args:
-        settlement: what remains to be done.
+        settle: `Settlement.settle` of the request.
         names: the fields of a body in JSON that are wanted.
     """
 
-    __slots__ = ("_body", "_fields", "_has_head", "_names", "_settlement")
+    __slots__ = ("_body", "_fields", "_has_head", "_names", "_settle")
 
-    def __init__(self, settlement: Settlement, names: Sequence[str]) -> None:
-        self._settlement = settlement
+    def __init__(self, settle: Settle, names: Sequence[str]) -> None:
+        self._settle = settle
         self._names = names
         self._fields = b""
         self._has_head = False
@@ -112,7 +115,7 @@ class AnswerMeter:
             return EndedAnswer(status, sent, duration_us / 1e6, reserved, fields, numbers)
 
         # What the gateway answers itself is whole.
-        self._settlement.settle(status, ended, is_cut=is_broken and (self._has_head or not status))
+        self._settle(status, ended, is_broken and (self._has_head or not status))
 
 
 def readable_coding(fields: bytes) -> bytes:

@@ -305,7 +305,7 @@ class Gate:
         if isinstance(plan, CostedPlan):
             settlement = plan.settlement(decider, outcome)
             if settlement is not None:
-                ruling.meter = AnswerMeter(settlement, plan.fields)
+                ruling.meter = AnswerMeter(settlement.settle, plan.fields)
 
     def _closed(self, ruling: Ruling, policy: CompiledPolicy, verdict: Verdict) -> Answer:
         ruling.policy = policy.name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Final
 
 import pytest
 
@@ -15,6 +16,7 @@ from gateway.proxy.answer_meter import (
     EndedAnswer,
     readable_coding,
 )
+from gateway.proxy.upstream.answer_head import AnswerHead
 
 USAGE = {"usage": {"total_tokens": 42}}
 FIELD = "usage.total_tokens"
@@ -35,25 +37,29 @@ class Kept:
         self.answer: EndedAnswer | None = None
         self.is_cut = False
 
-    def settle(self, status: int, answer: Any, *, is_cut: bool) -> None:
+    def settle(
+        self,
+        status: int,
+        answer: Callable[[int], EndedAnswer],
+        is_cut: bool,
+    ) -> None:
         """As `Settlement.settle`."""
         self.is_cut = is_cut
         self.answer = answer(7)
         assert status == self.answer.status
 
 
-class Head:
-    """The head of a response, as far as it is looked at."""
-
-    def __init__(self, *lines: str) -> None:
-        self.fields = "".join(f"\r\n{line}" for line in lines).encode()
+def head_of(*lines: str) -> AnswerHead:
+    """The head of a response with these fields."""
+    fields = "".join(f"\r\n{line}" for line in lines).encode()
+    return AnswerHead(b"HTTP/1.1 200 OK", fields, None, False, True, 200, True, b"")
 
 
 def found(body: bytes, *lines: str, size: int = 100) -> dict[str, float]:
     """The numbers that are found in a body that comes in pieces."""
     kept = Kept()
-    meter = AnswerMeter(cast("Any", kept), [FIELD])
-    meter.head(cast("Any", Head(*lines)))
+    meter = AnswerMeter(kept.settle, [FIELD])
+    meter.head(head_of(*lines))
     for at in range(0, len(body), size):
         meter.read(body[at : at + size])
     meter.trailers(b"X-Cost: 5\r\n")
@@ -69,46 +75,48 @@ JSON = "Content-Type: application/json"
 STREAM = "content-type: text/event-stream; charset=utf-8"
 
 
-@pytest.mark.parametrize(
-    ("body", "lines"),
-    [
-        (WHOLE, [JSON]),
-        (WHOLE, ["Content-Type: application/problem+json"]),
-        (WHOLE, []),
-        (EVENTS, [STREAM]),
-        (EVENTS.replace(b"\n", b"\r\n"), [STREAM]),
-        (b"\xef\xbb\xbf" + EVENTS, [STREAM]),
-        (b'data: {"usage":\ndata: {"total_tokens": 42\ndata:}}\n\ndata: 1\n\n', [STREAM]),
-        (b'data:{"pad": "' + b"x" * 400_000 + b'",' + WHOLE[1:] + b"\n\n", [STREAM]),
-        (EVENTS.replace(b"data: ", b"event: usage\ndata:"), [STREAM]),
-        (EVENTS.removesuffix(b"data: [DONE]\n\n").rstrip(), [STREAM]),
-        (WHOLE + b"\n" + json.dumps(USAGE).encode(), ["Content-Type: application/x-ndjson"]),
-        (gzip.compress(WHOLE), [JSON, "Content-Encoding: gzip"]),
-        (gzip.compress(WHOLE[:99]) + gzip.compress(WHOLE[99:]), [JSON, "Content-Encoding: gzip"]),
-        (gzip.compress(EVENTS), [STREAM, "Content-Encoding: GZIP"]),
-        (zlib.compress(WHOLE), [JSON, "Content-Encoding: deflate"]),
-        (WHOLE, [JSON, "Content-Encoding: identity"]),
-    ],
-)
+READABLE: Final[list[tuple[bytes, list[str]]]] = [
+    (WHOLE, [JSON]),
+    (WHOLE, ["Content-Type: application/problem+json"]),
+    (WHOLE, []),
+    (EVENTS, [STREAM]),
+    (EVENTS.replace(b"\n", b"\r\n"), [STREAM]),
+    (b"\xef\xbb\xbf" + EVENTS, [STREAM]),
+    (b'data: {"usage":\ndata: {"total_tokens": 42\ndata:}}\n\ndata: 1\n\n', [STREAM]),
+    (b'data:{"pad": "' + b"x" * 400_000 + b'",' + WHOLE[1:] + b"\n\n", [STREAM]),
+    (EVENTS.replace(b"data: ", b"event: usage\ndata:"), [STREAM]),
+    (EVENTS.removesuffix(b"data: [DONE]\n\n").rstrip(), [STREAM]),
+    (WHOLE + b"\n" + json.dumps(USAGE).encode(), ["Content-Type: application/x-ndjson"]),
+    (gzip.compress(WHOLE), [JSON, "Content-Encoding: gzip"]),
+    (gzip.compress(WHOLE[:99]) + gzip.compress(WHOLE[99:]), [JSON, "Content-Encoding: gzip"]),
+    (gzip.compress(EVENTS), [STREAM, "Content-Encoding: GZIP"]),
+    (zlib.compress(WHOLE), [JSON, "Content-Encoding: deflate"]),
+    (WHOLE, [JSON, "Content-Encoding: identity"]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(READABLE)))
 @pytest.mark.parametrize("size", [1, 100, 1 << 20])
-def test_what_can_be_read(body: bytes, lines: list[str], size: int) -> None:
+def test_what_can_be_read(number: int, size: int) -> None:
     """Whole, in events, in lines, and compressed."""
+    body, lines = READABLE[number]
     assert found(body, *lines, size=size) == {FIELD: 42.0}
 
 
-@pytest.mark.parametrize(
-    ("body", "lines"),
-    [
-        (WHOLE, [JSON, "Content-Encoding: br"]),
-        (WHOLE, [JSON, "Content-Encoding: gzip, gzip"]),
-        (WHOLE, [JSON, "Content-Encoding: gzip"]),
-        (gzip.compress(WHOLE)[:50], [JSON, "Content-Encoding: gzip"]),
-        (b"<html>usage</html>", ["Content-Type: text/html"]),
-        (b"", [JSON]),
-    ],
-)
-def test_what_cannot_be_read(body: bytes, lines: list[str]) -> None:
+UNREADABLE: Final[list[tuple[bytes, list[str]]]] = [
+    (WHOLE, [JSON, "Content-Encoding: br"]),
+    (WHOLE, [JSON, "Content-Encoding: gzip, gzip"]),
+    (WHOLE, [JSON, "Content-Encoding: gzip"]),
+    (gzip.compress(WHOLE)[:50], [JSON, "Content-Encoding: gzip"]),
+    (b"<html>usage</html>", ["Content-Type: text/html"]),
+    (b"", [JSON]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(UNREADABLE)))
+def test_what_cannot_be_read(number: int) -> None:
     """Nothing is found, and nothing breaks."""
+    body, lines = UNREADABLE[number]
     assert found(body, *lines) == {}
 
 

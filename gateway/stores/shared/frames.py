@@ -183,7 +183,7 @@ def _decode_ask(
     number, cost, max_wait_us = _ASK.unpack_from(content, place)
     place += _ASK.size
     plan = plans[number]
-    costs = ()
+    costs: tuple[int, ...] = ()
     if cost == _EACH:
         size = len(plan.limits) * _COST.size
         costs = tuple([each for (each,) in _COST.iter_unpack(content[place : place + size])])
