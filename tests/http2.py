@@ -448,15 +448,16 @@ class Http2Client:
         elif isinstance(one, WindowUpdateFrame):
             if not one.window_increment:
                 self.flaws.append("WINDOW_UPDATE of 0")
-            (self.heard[one.stream_id] if one.stream_id else self).may_send += one.window_increment
+            (self._heard(one.stream_id) if one.stream_id else self).may_send += one.window_increment
         else:
             self._judge_stream(one)
 
+    def _heard(self, stream: int) -> Heard:
+        """Return what came on a stream, also on one that the test opened in bytes of its own."""
+        return self.heard.setdefault(stream, Heard())
+
     def _judge_stream(self, one: Frame) -> None:
-        heard = self.heard.get(one.stream_id)
-        if heard is None:
-            # The test sent something of its own on it.
-            heard = self.heard[one.stream_id] = Heard()
+        heard = self._heard(one.stream_id)
         if heard.reset >= 0 or (heard.ended and not isinstance(one, RstStreamFrame)):
             self.flaws.append(f"{one} on a stream that is over")
         if isinstance(one, HeadersFrame):
