@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gateway.config.checking.key_checks import words_of
 from gateway.config.models.balancing import HashBy
 from gateway.config.models.gateway import GatewayConfig
-from gateway.config.models.policies import with_candidates
 from gateway.http.editing.template import HEADER
 from gateway.proxy.field_names import Hidden
 from gateway.routing.conditions import ORIGIN, REQUESTED_METHOD
@@ -48,10 +48,8 @@ def hidden_fields(config: GatewayConfig) -> Hidden:
 
 def limiting_fields(config: GatewayConfig) -> Iterator[str]:
     """Yield the names of fields that requests are counted by, or not counted because of."""
-    for policy in with_candidates(config.policies).values():
-        lines = [line for lines in (policy.limits, *policy.tiers.values()) for line in lines]
-        words = [word for line in lines for word in line.per]
-        words += policy.cost.words if policy.tier is None else [policy.tier.per, *policy.cost.words]
+    for name, policy in config.policies.items():
+        words = [word for _, word in words_of(name, policy)]
         yield from headers_of(words)
         yield from _of_tokens(config, words)
         for condition in policy.conditions:

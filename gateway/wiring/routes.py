@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.base.clock import US
+from gateway.config.checking.key_checks import words_of
 from gateway.config.models.changes import compile_rewrite
 from gateway.config.models.consistency import parts
 from gateway.config.models.cors import CorsConfig
@@ -115,19 +116,16 @@ def compile_routes(
 
 def _reads_body(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> bool:
     """Return whether any of these policies counts by the body of a request, or by parts of it."""
-    words = [word for name in _and_candidates(names, policies) for word in _words(policies[name])]
-    return any(word.startswith(f"{kind}:") for word in words for kind in BODY_KEYS)
+    return any(
+        word.partition(":")[0] in BODY_KEYS
+        for name in _and_candidates(names, policies)
+        for _, word in words_of(name, policies[name])
+    )
 
 
 def _and_candidates(names: Sequence[str], policies: Mapping[str, PolicyConfig]) -> list[str]:
     every = (name for own in names for name in (own, candidate_name(own)))
     return [name for name in every if name in policies]
-
-
-def _words(policy: PolicyConfig) -> list[str]:
-    lines = [line for lines in (policy.limits, *policy.tiers.values()) for line in lines]
-    of_tier = [] if policy.tier is None else [policy.tier.per]
-    return [*(word for line in lines for word in line.per), *of_tier, *policy.cost.words]
 
 
 def _readers(pattern: str, tokens: Tokens | None) -> Readers:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gateway.config.checking.key_checks import lines_of
+from gateway.config.checking.key_checks import words_of
 from gateway.config.models.conditions import ConditionConfig
 from gateway.config.models.gateway import GatewayConfig, PolicyConfig
 from gateway.config.values.findings import Finding, Path
@@ -85,9 +85,9 @@ def _places_of_certificates(config: GatewayConfig) -> Iterator[Path]:
         if route.client_cert:
             yield "routes", index, "client_cert"
     for name, policy in config.policies.items():
-        for place, line in lines_of(name, policy):
-            if any(map(_is_of_certificate, line.per)):
-                yield place
+        yield from dict.fromkeys(
+            place for place, word in words_of(name, policy) if _is_of_certificate(word)
+        )
         for place, condition in conditions_of(name, policy):
             if condition.client_cert:
                 yield (*place, "client_cert")
